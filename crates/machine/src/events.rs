@@ -32,6 +32,8 @@ use trace::{AccessKind, CpuId, PhysAddr, VirtAddr};
 
 /// Words a log may hold unless told otherwise: one MiB, which stays in a processor's cache.
 pub const LOG_WORDS_MAX: usize = 1 << 17;
+/// How many changes of the interrupt flag are noted at most between two looks at them.
+const FLAG_CHANGES_MAX: usize = 1 << 12;
 /// Free words kept for one stretch of compiled code.
 pub(crate) const LOG_SLACK: usize = 1 << 12;
 
@@ -108,6 +110,15 @@ pub enum Happening {
     },
 }
 
+/// A change of the interrupt flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlagChange {
+    /// Whether interrupts are enabled from here on.
+    pub enabled: bool,
+    /// The instruction that follows.
+    pub pc: VirtAddr,
+}
+
 /// An entry of the log as a reader sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LogEntry {
@@ -159,6 +170,11 @@ pub struct Events {
     pub counted: bool,
     /// Whether everything else is logged.
     pub happenings: bool,
+    /// Whether changes of the interrupt flag are noted in [`Events::flag_changes`].
+    pub flags: bool,
+    /// Changes of the interrupt flag, apart from the log: whoever wants to know nothing else is spared the
+    /// stops. Whoever reads them takes them away.
+    pub flag_changes: Vec<FlagChange>,
     /// How many words the log may hold; see `Stop::LogFull`.
     pub limit_words: usize,
     pub(crate) words: Vec<u64>,
@@ -183,6 +199,8 @@ impl Events {
             walks: false,
             counted: false,
             happenings: false,
+            flags: false,
+            flag_changes: Vec::new(),
             limit_words: LOG_WORDS_MAX,
             words: Vec::new(),
             translated: Vec::new(),
@@ -219,11 +237,12 @@ impl Events {
     pub fn clear(&mut self) {
         self.words.clear();
         self.translated.clear();
+        self.flag_changes.clear();
         self.cpu = None;
     }
 
     pub(crate) fn full(&self) -> bool {
-        self.words.len() + LOG_SLACK > self.limit_words
+        self.words.len() + LOG_SLACK > self.limit_words || self.flag_changes.len() >= FLAG_CHANGES_MAX
     }
 
     /// Notes that a block of compiled code begins.

@@ -122,7 +122,7 @@ fn recycle(branch: Option<Arc<Branch>>) {
     });
 }
 
-/// Told of each frame whose page was replaced, with the old bytes and the new.
+/// Given each frame whose page was replaced, with the old bytes and the new.
 type Changed<'a> = &'a mut dyn FnMut(u64, &[u8; PAGE], &[u8; PAGE]);
 
 /// Gives a leaf the pages of another. False: it had them all.
@@ -156,7 +156,7 @@ fn restore_leaves(mine: &mut Branch, theirs: &Branch, first: u64, changed: Chang
             continue;
         }
         let old = std::mem::replace(mine, theirs.clone());
-        tell_changes(&old, theirs, first, changed);
+        name_changes(&old, theirs, first, changed);
         if let Some(old) = old {
             let _ = POOL.try_with(|pool| recycle_leaf(&mut pool.borrow_mut(), old));
         }
@@ -164,8 +164,8 @@ fn restore_leaves(mine: &mut Branch, theirs: &Branch, first: u64, changed: Chang
     any
 }
 
-/// Tells of the pages that two leaves do not have in common.
-fn tell_changes(old: &Option<Arc<Leaf>>, new: &Option<Arc<Leaf>>, first: u64, changed: Changed<'_>) {
+/// Names the pages that two leaves do not have in common.
+fn name_changes(old: &Option<Arc<Leaf>>, new: &Option<Arc<Leaf>>, first: u64, changed: Changed<'_>) {
     for ((old, new), frame) in pages(old).iter().zip(pages(new)).zip(first..) {
         if !is_same(old, new) {
             changed(frame, page(old).bytes(), page(new).bytes());
@@ -343,7 +343,7 @@ impl Memory {
             for ((old, new), first) in leaves(&old).iter().zip(leaves(theirs)).zip((first..).step_by(FANOUT))
             {
                 if !is_same(old, new) {
-                    tell_changes(old, new, first, &mut changed);
+                    name_changes(old, new, first, &mut changed);
                 }
             }
             recycle(old);

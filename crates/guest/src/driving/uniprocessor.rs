@@ -40,7 +40,7 @@ use crate::driving::store_buffers::announce_stores;
 use crate::hooks::kernel::{Activity, Kernel};
 use crate::hooks::threads::ThreadState;
 use crate::hooks::tracker::{Signal, Tracker};
-use machine::{Machine, Stop};
+use machine::{FlagChange, Machine, Stop};
 use rotation::Rotation;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -117,6 +117,14 @@ pub(crate) enum Phase {
         ready: bool,
     },
     Over,
+}
+
+/// What a guest is watched for that just runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Watching {
+    /// What happens to locks, by handlers too, and to the interrupt flag.
+    pub locks: bool,
+    pub accesses: bool,
 }
 
 /// What a run of the machine waits for.
@@ -272,6 +280,16 @@ impl Uniprocessor {
         &self.stops.points.iterations
     }
 
+    /// Says what the guest is watched for while nobody is preempted.
+    pub(crate) fn watch(&mut self, Watching { locks, accesses }: Watching) {
+        self.tracker.preempts = false;
+        self.tracker.locks.watched = locks;
+        let log = &mut self.builder.log;
+        (log.accesses, log.happenings) = (accesses, accesses);
+        log.flags = locks && !accesses && !self.builder.narrated && self.tracker.kernel.interrupts_as_lock;
+        self.stops.invalidate();
+    }
+
     /// The one processor.
     #[must_use]
     pub fn cpu(&self) -> CpuId {
@@ -314,10 +332,11 @@ impl Uniprocessor {
         if self.limits.cancellation.is_due(self.machine.instructions()) {
             return Err(StepEnd::Cancelled);
         }
+        self.emit_flag_changes();
         match stop {
             Stop::Code(pc) => {
                 self.tracker.seen(&self.machine, &mut self.builder);
-                if !self.is_known(pc) {
+                if self.builder.looks() && !self.is_known(pc) {
                     return Ok(());
                 }
                 // Before the hooks, which may say that another thread runs now.
@@ -374,6 +393,20 @@ impl Uniprocessor {
             Stop::PowerOff | Stop::Exit { .. } | Stop::Reset => Err(self.over()),
             other => Err(StepEnd::Unsupported { what: other.to_string() }),
         }
+    }
+
+    /// Emits the changes of the interrupt flag that were logged; whoever runs now made them.
+    fn emit_flag_changes(&mut self) {
+        if self.builder.log.flag_changes.is_empty() {
+            return;
+        }
+        let mut changes = std::mem::take(&mut self.builder.log.flag_changes);
+        for FlagChange { enabled, pc } in changes.drain(..) {
+            let action = if enabled { Action::InterruptsOn } else { Action::InterruptsOff };
+            self.tracker.emit(&self.machine, &mut self.builder, action);
+            self.builder.move_last(pc, None);
+        }
+        self.builder.log.flag_changes = changes;
     }
 
     /// Whether an instruction that the machine stopped at has a hook or may be a point.
@@ -468,6 +501,11 @@ impl Uniprocessor {
         for line in self.builder.console_lines(&mut self.machine) {
             self.tracker.emit(&self.machine, &mut self.builder, Action::Console { line });
         }
+    }
+
+    /// Has the places to stop at computed anew.
+    pub(crate) fn forget_stops(&mut self) {
+        self.stops.invalidate();
     }
 
     /// Becomes a copy of another subject of the same kernel, and keeps what is known of the points that it
@@ -609,6 +647,9 @@ impl Subject for Uniprocessor {
 
     fn narrate(&mut self) {
         self.builder.narrated = true;
+        // A stack is there to be read only where the machine stops.
+        self.builder.log.flags = false;
+        self.stops.invalidate();
     }
 
     fn sight(&mut self, pcs: &[VirtAddr]) {

@@ -174,6 +174,28 @@ pub(crate) enum Code {
 }
 
 impl Code {
+    /// Whether the value depends on registers or arguments.
+    fn reads_registers(&self) -> bool {
+        match self {
+            Code::Constant(_) | Code::Bound(_) => false,
+            Code::Register { .. }
+            | Code::Special(_)
+            | Code::Argument(_)
+            | Code::Returned
+            | Code::Local(_) => true,
+            Code::Load { at: of, .. }
+            | Code::Bits { at: of, .. }
+            | Code::Negate { of, .. }
+            | Code::Complement { of, .. }
+            | Code::Not(of)
+            | Code::Narrow { of, .. } => of.reads_registers(),
+            Code::Binary { of, .. } | Code::And(of) | Code::Or(of) => {
+                of.0.reads_registers() || of.1.reads_registers()
+            }
+            Code::If(of) => of.0.reads_registers() || of.1.reads_registers() || of.2.reads_registers(),
+        }
+    }
+
     /// Calls `found` for each load from a constant address.
     fn each_load(&self, found: &mut impl FnMut(u64, u8)) {
         match self {
@@ -346,6 +368,8 @@ struct Compiled {
     ty: Ty,
     points_to: Option<crate::elf::types::TypeId>,
     text: TextCode,
+    /// Whether the value depends on registers or arguments.
+    of_registers: bool,
     homes: Vec<ArgumentHome>,
 }
 
@@ -375,6 +399,12 @@ impl Expression {
     /// The value, extended to 64 bits by its type's sign.
     pub fn value<M: Memory + ?Sized>(&self, memory: &M, inputs: &Inputs<'_>) -> Result<u64, Trouble> {
         self.machine(memory, inputs).run(&self.0.code)
+    }
+
+    /// Whether the value depends on memory and bound names alone.
+    #[must_use]
+    pub fn is_of_memory(&self) -> bool {
+        !self.0.of_registers
     }
 
     /// Whether the value is not zero.

@@ -274,9 +274,9 @@ impl Hook {
         architecture: Architecture,
         registers: &Registers,
         memory: &M,
-    ) -> Vec<u64> {
-        let read = |home: &ArgumentHome| home.read(architecture, registers, memory).unwrap_or(0);
-        self.arguments.iter().map(read).collect()
+    ) -> impl Iterator<Item = u64> {
+        let read = move |home: &ArgumentHome| home.read(architecture, registers, memory).unwrap_or(0);
+        self.arguments.iter().map(read)
     }
 }
 
@@ -524,6 +524,17 @@ impl Kernel {
     pub fn is_yield(&self, function: &str) -> bool {
         let offers = |hook: &Hook| matches!(hook.event, HookEvent::Enter(Activity::Yield));
         self.hooks.iter().any(|hook| offers(hook) && &*hook.name == function)
+    }
+
+    /// What a function waits for, where that is no thread.
+    #[must_use]
+    pub fn awaits(&self, function: &str) -> Option<&'static str> {
+        let named = self.hooks.iter().filter(|hook| &*hook.name == function);
+        named.into_iter().find_map(|hook| match hook.event {
+            HookEvent::Enter(Activity::Device) => Some("a device"),
+            HookEvent::Enter(Activity::Sleep) => Some("the clock"),
+            _ => None,
+        })
     }
 
     /// Whether a function is where exceptions are told from.

@@ -264,7 +264,8 @@ impl Thread {
         };
         let goes_on = |outer: &Activation| outer.sp > activation.sp || jumped(outer);
         let alive = activations.iter().rposition(goes_on).map_or(0, |at| at + 1);
-        let left = activations.split_off(alive);
+        // Nearly always none, and to split off none of none takes memory.
+        let left = if alive < activations.len() { activations.split_off(alive) } else { Vec::new() };
         activations.push(activation);
         left
     }

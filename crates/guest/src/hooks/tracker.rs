@@ -103,10 +103,14 @@ pub struct Tracker {
     pub scheduling: Scheduling,
     /// Whether a function has just returned, which is what is being recorded.
     returned: bool,
+    /// Whether anybody may be preempted: what only says where that is possible is left out otherwise.
+    pub(crate) preempts: bool,
     /// What was seen by which the description can be checked.
     pub evidence: Evidence,
     /// The stack of the running thread, while the scheduler speaks from another.
     aside: Option<Arc<Stack>>,
+    /// The memory of arguments that were kept last, for the next ones.
+    spare: Vec<u64>,
 }
 
 impl Clone for Tracker {
@@ -123,7 +127,9 @@ impl Clone for Tracker {
             stops: self.stops.clone(),
             scheduling: self.scheduling.clone(),
             returned: false,
+            preempts: self.preempts,
             aside: None,
+            spare: Vec::new(),
             evidence: self.evidence.clone(),
         }
     }
@@ -143,6 +149,7 @@ impl Clone for Tracker {
         self.tested_space = source.tested_space;
         self.stops.clone_from(&source.stops);
         self.scheduling.clone_from(&source.scheduling);
+        self.preempts = source.preempts;
         self.evidence.clone_from(&source.evidence);
     }
 }
@@ -168,8 +175,10 @@ impl Tracker {
             heap: Arc::default(),
             scheduling: Scheduling::default(),
             returned: false,
+            preempts: true,
             evidence: Evidence::default(),
             aside: None,
+            spare: Vec::new(),
         }
     }
 
@@ -182,7 +191,11 @@ impl Tracker {
     /// The value of an expression that depends on no place.
     #[must_use]
     pub fn anywhere(&self, machine: &Machine, expression: &Expression, bound: &[u64]) -> Option<u64> {
-        let registers = registers(machine, self.cpu);
+        // Most depend on memory alone, and are asked for often.
+        let registers = match expression.is_of_memory() {
+            true => Registers::default(),
+            false => registers(machine, self.cpu),
+        };
         self.value(machine, expression, &Inputs { registers: &registers, arguments: None, bound })
     }
 
@@ -249,26 +262,31 @@ impl Tracker {
             return;
         }
         self.drain(machine, step);
-        self.returned = true;
-        self.returned(machine, step, &registers, signals);
-        self.returned = false;
         let pc = VirtAddr(registers.pc);
-        let kernel = self.kernel.clone();
+        let kernel = &self.kernel.clone();
+        if self.stops.is_return(pc.0) {
+            self.returned = true;
+            self.returned(machine, step, kernel, &registers, signals);
+            self.returned = false;
+        }
         for &id in kernel.passed(pc) {
-            self.fire(machine, step, id, &Inputs::new(&registers), signals);
+            self.fire(machine, step, (kernel, id), &Inputs::new(&registers), signals);
         }
         let entered = kernel.entered(pc);
         for &id in entered {
             if matches!(kernel.hook(id).place, Place::Enter { .. }) {
-                self.fire(machine, step, id, &Inputs::new(&registers), signals);
+                self.fire(machine, step, (kernel, id), &Inputs::new(&registers), signals);
             }
         }
         let stays = |id: &HookId| {
             let hook = kernel.hook(*id);
-            matches!(hook.place, Place::Leave { .. }) || is_quiet(&kernel, &[*id])
+            let is_left = matches!(hook.place, Place::Leave { .. });
+            // That a lock is free only says that others may be let in.
+            is_left && (self.preempts || !matches!(hook.event, HookEvent::UnlockEnd { .. }))
+                || is_quiet(kernel, *id)
         };
         if entered.iter().any(stays) {
-            self.entered(machine, step, &registers, entered);
+            self.entered(machine, step, kernel, &registers, entered);
         }
     }
 
@@ -276,24 +294,25 @@ impl Tracker {
         &mut self,
         machine: &Machine,
         step: &mut StepBuilder,
+        kernel: &Kernel,
         registers: &Registers,
         hooks: &[HookId],
     ) {
-        let kernel = self.kernel.clone();
         let view = View { machine, cpu: self.cpu };
         let architecture = kernel.image.architecture;
         let Some(return_to) = view.read_uint(registers.stack_pointer(), architecture.word()) else { return };
-        let mut arguments = Vec::new();
+        let mut arguments = std::mem::take(&mut self.spare);
+        arguments.clear();
         for id in hooks.iter().filter(|id| matches!(kernel.hook(**id).place, Place::Leave { .. })) {
             arguments.extend(kernel.hook(*id).capture(architecture, registers, &view));
         }
-        self.stops.learn(return_to);
+        self.stops.learn_return(return_to);
         let inputs = Inputs::new(registers);
         let counts = |id: &HookId| {
-            let condition = kernel.hook(*id).condition.as_ref().filter(|_| is_inside(&kernel, *id));
+            let condition = kernel.hook(*id).condition.as_ref().filter(|_| is_inside(kernel, *id));
             condition.is_none_or(|condition| self.value(machine, condition, &inputs).is_some_and(|v| v != 0))
         };
-        let quiet = hooks.iter().any(|id| is_quiet(&kernel, &[*id]) && counts(id));
+        let quiet = hooks.iter().any(|id| is_quiet(kernel, *id) && counts(id));
         if quiet {
             self.drain(machine, step);
         }
@@ -330,10 +349,10 @@ impl Tracker {
         &mut self,
         machine: &Machine,
         step: &mut StepBuilder,
+        kernel: &Arc<Kernel>,
         registers: &Registers,
         signals: &mut Vec<Signal>,
     ) {
-        let kernel = self.kernel.clone();
         let sp = registers.stack_pointer().0;
         let word = kernel.image.architecture.word() as u64;
         let just_left = |thread: &&Thread| {
@@ -341,7 +360,8 @@ impl Tracker {
         };
         // A function may return to where its caller was entered from: several may end here at once.
         loop {
-            let left = self.threads.iter().find(just_left).map(|thread| thread.key);
+            let runs = self.threads.current().filter(just_left);
+            let left = runs.or_else(|| self.threads.iter().find(just_left)).map(|thread| thread.key);
             if let Some(key) = left {
                 self.switch_to(machine, step, key, signals);
             } else if just_left(&self.threads.nobody()) {
@@ -358,9 +378,10 @@ impl Tracker {
                     let (arguments, rest) = kept.split_at(hook.arguments.len().min(kept.len()));
                     kept = rest;
                     let inputs = Inputs { registers, arguments: Some(arguments), bound: &[] };
-                    self.fire(machine, step, id, &inputs, signals);
+                    self.fire(machine, step, (kernel, id), &inputs, signals);
                 }
             }
+            self.spare = activation.arguments;
             if activation.quiet {
                 step.log.clear();
                 let thread = self.threads.runner_mut();
@@ -373,11 +394,10 @@ impl Tracker {
         &mut self,
         machine: &Machine,
         step: &mut StepBuilder,
-        id: HookId,
+        (kernel, id): (&Kernel, HookId),
         inputs: &Inputs<'_>,
         signals: &mut Vec<Signal>,
     ) {
-        let kernel = self.kernel.clone();
         let hook = kernel.hook(id);
         if let Some(condition) = &hook.condition
             && self.value(machine, condition, inputs).is_none_or(|value| value == 0)
@@ -395,7 +415,7 @@ impl Tracker {
         {
             return;
         }
-        if let Some(said) = self.hook_says(machine, id, inputs) {
+        if let Some(said) = self.hook_says(machine, (kernel, id), inputs) {
             self.hear(machine, step, said, Some(id), signals);
         }
     }
@@ -437,13 +457,13 @@ fn is_inside(kernel: &Kernel, id: HookId) -> bool {
 /// Whether accesses made inside do not count: those of the timer's handler, of the change-over, and of the
 /// allocator, whose blocks are what matters, unless it is tested itself. A program's allocator is another
 /// matter: it may wait for a lock, and what it then does in the kernel counts.
-fn is_quiet(kernel: &Kernel, hooks: &[HookId]) -> bool {
-    hooks.iter().any(|id| match kernel.hook(*id).event {
+fn is_quiet(kernel: &Kernel, id: HookId) -> bool {
+    match kernel.hook(id).event {
         HookEvent::Enter(Activity::Timer | Activity::Switch | Activity::Idle) => true,
         HookEvent::Enter(Activity::Trusted) => kernel.tested.is_none(),
         HookEvent::Alloc { heap, .. } | HookEvent::Free { heap, .. } => {
             kernel.tested.is_none() && !kernel.heaps[usize::from(heap.0)].under_test
         }
         _ => false,
-    })
+    }
 }

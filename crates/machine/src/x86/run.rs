@@ -106,11 +106,13 @@ impl Exec<'_> {
             }
             let pc = self.pc();
             let resuming = std::mem::take(&mut resumed) | std::mem::take(&mut self.repeating);
-            if !resuming && self.stops.code.contains(&pc) {
+            // All addresses of this run are among those where blocks stop, which are found faster.
+            let is_stop = self.engine.code.stops.contains(&pc);
+            if is_stop && !resuming && self.stops.code.contains(&pc) {
                 return Exit::Stop(Stop::Code(VirtAddr(pc)));
             }
             self.engine.mmu.select(self.cpu);
-            let past_stop = std::mem::take(&mut passing) || self.engine.code.stops.contains(&pc);
+            let past_stop = std::mem::take(&mut passing) || is_stop;
             if self.pass || self.cpu.executed < steps_until || self.steps_only() {
                 self.step();
                 self.pass = false;

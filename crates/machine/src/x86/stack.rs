@@ -4,6 +4,7 @@ use super::exec::Exec;
 use super::flags::{self, mask};
 use super::state::{Seg, reg};
 use super::trap::{Outcome, Trap};
+use crate::events::FlagChange;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 /// 2, 4 or 8: the size of what is pushed, which iced puts into the change of the stack pointer.
@@ -111,6 +112,10 @@ impl Exec<'_> {
     pub(crate) fn interrupt_flag_changed(&mut self, old: u32) {
         let new = self.cpu.flags.other;
         if (old ^ new) & flags::IF != 0 {
+            if self.events.flags {
+                let pc = trace::VirtAddr(self.cpu.code_address(self.next));
+                self.events.flag_changes.push(FlagChange { enabled: new & flags::IF != 0, pc });
+            }
             if self.stops.on.has(crate::stop::Kinds::INTERRUPT_FLAG) {
                 self.stop_after(crate::stop::Stop::InterruptFlag { enabled: new & flags::IF != 0 });
             }

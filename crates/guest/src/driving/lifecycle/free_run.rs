@@ -14,7 +14,7 @@
 
 use super::{Boot, NotStarted, SLICE_INSTRUCTIONS, Setup, load, scope};
 use crate::driving::recorder::Recorder;
-use crate::driving::uniprocessor::Uniprocessor;
+use crate::driving::uniprocessor::{Uniprocessor, Watching};
 use crate::hooks::description::Input;
 use crate::hooks::kernel::Kernel;
 use crate::hooks::tracker::Signal;
@@ -107,7 +107,12 @@ impl FreeRun {
         })
     }
 
-    /// The subject, for instance to make steps carry stacks, or to have handlers' locks told.
+    /// Says what the steps must tell; before the first step. Until then it is everything.
+    pub fn watch(&mut self, watching: Watching) {
+        self.boot.subject.watch(watching);
+    }
+
+    /// The subject, for instance to make steps carry stacks.
     pub fn subject_mut(&mut self) -> &mut Uniprocessor {
         &mut self.boot.subject
     }
@@ -126,8 +131,13 @@ impl FreeRun {
                 copy.become_copy_of(&self.boot.subject);
                 copy
             }
-            None => self.boot.subject.clone(),
+            None => {
+                let mut copy = self.boot.subject.clone();
+                copy.forget_stops();
+                copy
+            }
         };
+        copy.tracker.preempts = true;
         copy.builder.discard();
         copy.builder.log.accesses = true;
         copy.take_control(None).ok()?;

@@ -113,6 +113,7 @@ pub(super) fn compile(source: &str, scope: &Scope<'_>) -> Result<Expression, Pro
     Ok(Expression(Arc::new(Compiled {
         source: source.to_string(),
         architecture: scope.image.architecture,
+        of_registers: code.reads_registers(),
         code,
         ty,
         points_to,

@@ -9,7 +9,7 @@ use crate::driving::step_builder::StepBuilder;
 use crate::elf::code;
 use crate::hooks::annotation::Annotation;
 use crate::hooks::expression::{Expression, Inputs};
-use crate::hooks::kernel::{Activity, HookEvent, HookId, LockClass, Runnable};
+use crate::hooks::kernel::{Activity, HookEvent, HookId, Kernel, LockClass, Runnable};
 use crate::hooks::threads::{ThreadState, Threads};
 use crate::view::View;
 use machine::Machine;
@@ -141,8 +141,12 @@ impl Said {
 
 impl Tracker {
     /// What a hook says where it fires.
-    pub(super) fn hook_says(&mut self, machine: &Machine, id: HookId, inputs: &Inputs<'_>) -> Option<Said> {
-        let kernel = self.kernel.clone();
+    pub(super) fn hook_says(
+        &mut self,
+        machine: &Machine,
+        (kernel, id): (&Kernel, HookId),
+        inputs: &Inputs<'_>,
+    ) -> Option<Said> {
         let event = &kernel.hook(id).event;
         let view = View { machine, cpu: self.cpu };
         macro_rules! value {

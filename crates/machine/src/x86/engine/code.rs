@@ -12,7 +12,7 @@ use super::control::{call_direct, call_far, call_r, dead, elsewhere, ret};
 use super::index::Index;
 use super::op::{Far, Handler, JUMPS, Jump, Links, Op, RETURNS, Return, TAG_ADDRESS, jump_index};
 use iced_x86::Instruction;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace::AccessKind;
@@ -146,7 +146,7 @@ pub(crate) struct Code {
     /// Instructions that handlers gave up on lately.
     retried: Vec<(usize, Instruction)>,
     /// Addresses where blocks stop, wanted by this run or an earlier one.
-    pub stops: BTreeSet<u64>,
+    pub stops: FxHashSet<u64>,
     seen: Arc<BTreeSet<u64>>,
     /// Fences have no handlers of their own, so that runs can stop before them. Some run wanted that; it
     /// stays.
@@ -431,14 +431,14 @@ impl Code {
             return;
         }
         self.seen = addresses.clone();
-        let fresh: Vec<u64> = addresses.difference(&self.stops).copied().collect();
+        let is_fresh = |address: &&u64| !self.stops.contains(*address);
+        let fresh: BTreeSet<u64> = addresses.iter().filter(is_fresh).copied().collect();
         if fresh.is_empty() {
             return;
         }
         if self.stops.len() + fresh.len() > STOPS_MAX {
             self.stops.clear();
         }
-        let fresh: BTreeSet<u64> = fresh.into_iter().collect();
         for id in 0..self.blocks.len() {
             let Block { key, bytes, .. } = self.blocks[id];
             let start = key.linear;
@@ -446,6 +446,7 @@ impl Code {
                 self.kill(id as u32);
             }
         }
-        self.stops.extend(fresh);
+        // All of them: if there were too many, those that were known already are forgotten too.
+        self.stops.extend(addresses.iter());
     }
 }

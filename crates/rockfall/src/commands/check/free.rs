@@ -10,7 +10,7 @@ use campaign::race_witness::SeeingAgain;
 use campaign::target::Target;
 use campaign::watchpoints::{Caught, FreeWatchpoints};
 use detect::{Race, RaceKey};
-use guest::driving::lifecycle::FreeRun;
+use guest::driving::lifecycle::{FreeRun, Watching};
 use std::collections::BTreeMap;
 use trace::{Sighting, Subject as _};
 
@@ -25,9 +25,9 @@ pub struct Outcome {
 pub fn run(arguments: &Arguments, target: &Target) -> Result<Outcome, Failure> {
     let mut watched = Watched::new(target, arguments);
     let mut run = target.free_run(arguments.instructions)?;
-    run.subject_mut().tracker.locks.watched = true;
+    let (locks, ..) = arguments.tools();
     // Rules about locks need no accesses, and logging these is most of the cost.
-    run.subject_mut().builder.log.accesses = !watched.races.is_empty();
+    run.watch(Watching { locks, accesses: !watched.races.is_empty() });
     let mut keyboard = arguments.keys.then(|| Keyboard::open(&mut run));
     let mut watchpoints = arguments.kcsan.then(|| FreeWatchpoints::new(arguments.sampling()));
     while !crate::interrupt::asked() {
@@ -64,8 +64,7 @@ fn see_again(
     let mut seeing = SeeingAgain::new(&races);
     let mut run = target.free_run(arguments.instructions)?;
     run.follow(first);
-    run.subject_mut().tracker.locks.watched = true;
-    run.subject_mut().builder.log.accesses = !races.is_empty();
+    run.watch(Watching { locks: true, accesses: !races.is_empty() });
     if about_locks {
         run.subject_mut().narrate();
     }
