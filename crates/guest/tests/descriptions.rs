@@ -413,10 +413,15 @@ fn the_draft_of_a_typical_pebbles_kernel() {
         void free(void *block) { _free(block); }
         tcb_t *create_tcb_entry(int id) { tcb_t *new = malloc(sizeof *new); new->id = id; return new; }
         tcb_t *new_program(void) { return create_tcb_entry(1); }
+        typedef struct mutex { int owner; } mutex_t;
+        void mutex_lock(mutex_t *m) { m->owner = get_tcb()->id; }
+        void scheduler_mutex_unlock(mutex_t *m) { m->owner = 0; }
+        void mutex_unlock(mutex_t *m) { scheduler_mutex_unlock(m); }
+        mutex_t mutex;
         void lock(void) { __asm__(\"cli\"); }
         void unlock(void) { __asm__(\"sti\"); }
         unsigned get_esp(void) { return 0; }
-        void start(void) { lock(); free(new_program()); free(get_tcb()); free(memalign(8, 8)); unlock(); schedule(scheduler.idle); thread_exit(); }";
+        void start(void) { lock(); mutex_lock(&mutex); mutex_unlock(&mutex); free(new_program()); free(get_tcb()); free(memalign(8, 8)); unlock(); schedule(scheduler.idle); thread_exit(); }";
     let draft = init::draft(&image("k.c", source, &["-g", "-O0"]));
     for line in [
         "running = \"*(struct tcb **)(($esp & ~0x1fff) + 0x1ff8)\"",
@@ -428,6 +433,7 @@ fn the_draft_of_a_typical_pebbles_kernel() {
         "trusted = [\"malloc\", \"memalign\", \"free\"]",
         "exit = [{ on = \"enter thread_exit\" }]",
         "thread = \"scheduler.idle\"",
+        "unlock = \"scheduler_mutex_unlock\"",
     ] {
         assert!(draft.contains(line), "{line}: {draft}");
     }
