@@ -234,6 +234,12 @@ pub fn flag_reads(image: &Image, yields: &[VirtAddr]) -> FlagReads {
     ask!(image.architecture, x86::flag_reads(image, yields), FlagReads::default())
 }
 
+/// Where the code that a function calls by name begins.
+#[must_use]
+pub fn callees(image: &Image, function: &Function) -> Vec<VirtAddr> {
+    ask!(image.architecture, x86::callees(image, function), Vec::new())
+}
+
 /// A stack pointer that is rounded down to find who runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoundedStack {

@@ -4,11 +4,13 @@
 //! found is a comment that says what to look for. A draft of a kernel whose names are usual resolves without
 //! problems. Nothing is invented: each name in the draft is one of the image.
 
+mod locks;
 mod running;
 
 use crate::elf::image::{Function, Image};
 use crate::elf::types::{Type, TypeId};
-use running::{Running, running, teller};
+use locks::locks;
+use running::{Running, idle_thread, running, teller};
 use std::fmt::Write as _;
 
 /// The first of `names` that the image has as a function that is called.
@@ -98,22 +100,6 @@ fn parameter(image: &Image, function: &Function, index: usize) -> String {
     }
 }
 
-const LOCKS: [(&str, &str, &str, &str); 13] = [
-    ("mutex_lock", "mutex_trylock", "mutex_unlock", "mutex"),
-    ("mutex_acquire", "mutex_try_acquire", "mutex_release", "mutex"),
-    ("lock_acquire", "lock_try_acquire", "lock_release", "mutex"),
-    ("kmutex_lock", "kmutex_trylock", "kmutex_unlock", "mutex"),
-    ("acquiresleep", "tryacquiresleep", "releasesleep", "mutex"),
-    ("spin_lock", "spin_trylock", "spin_unlock", "spin"),
-    ("spinlock_acquire", "spinlock_try", "spinlock_release", "spin"),
-    ("acquire", "try_acquire", "release", "spin"),
-    ("sema_down", "sema_try_down", "sema_up", "semaphore"),
-    ("sem_wait", "sem_trywait", "sem_signal", "semaphore"),
-    ("sem_wait", "sem_trywait", "sem_post", "semaphore"),
-    ("semaphore_wait", "semaphore_try", "semaphore_signal", "semaphore"),
-    ("lock", "trylock", "unlock", "mutex"),
-];
-
 /// What an allocator is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unit {
@@ -124,7 +110,7 @@ enum Unit {
 
 /// Pairs of functions that allocate and free memory, by their usual names. Among pairs that hand out pages,
 /// one that calls no other of the list comes first.
-const HEAPS: [(&str, &str, Unit); 9] = [
+const HEAPS: [(&str, &str, Unit); 10] = [
     ("palloc_get_multiple", "palloc_free_multiple", Unit::Pages),
     ("palloc_get_page", "palloc_free_page", Unit::Page),
     ("page_alloc", "page_free", Unit::Page),
@@ -133,8 +119,13 @@ const HEAPS: [(&str, &str, Unit); 9] = [
     ("kmalloc", "kfree", Unit::Bytes),
     ("smalloc", "sfree", Unit::Bytes),
     ("_malloc", "_free", Unit::Bytes),
+    ("_smalloc", "_sfree", Unit::Bytes),
     ("heap_alloc", "heap_free", Unit::Bytes),
 ];
+
+/// Functions of an allocator that may wrap those of the same name behind an underscore.
+const ALLOCATORS: [&str; 8] =
+    ["malloc", "memalign", "calloc", "realloc", "free", "smalloc", "smemalign", "sfree"];
 
 /// Drafts a description of the kernel in `image`.
 #[must_use]
@@ -194,7 +185,18 @@ pub fn draft(image: &Image) -> String {
         Some(name) => draft.guess(&format!("switch = [\"{name}\"]"), "the function that changes threads"),
         None => draft.missing("switch = [\"…\"]", "the function that changes from one thread to another"),
     }
-    let begins = ["thread_begin", "forkret", "kernel_thread", "fork_return", "thread_entry", "ret_from_fork"];
+    let begins = [
+        "thread_begin",
+        "forkret",
+        "kernel_thread",
+        "kernel_thread_entry",
+        "fork_return",
+        "thread_entry",
+        "ret_from_fork",
+        "go_to_user_mode",
+        "enter_user_mode",
+        "return_to_user",
+    ];
     match functions(image, &begins).first() {
         Some(name) => draft.guess(&format!("switch-ends = [\"enter {name}\"]"), "where new threads begin"),
         None => draft
@@ -206,7 +208,12 @@ pub fn draft(image: &Image) -> String {
     draft.list("device", &devices, "waits for a device, not for a thread");
     let waits = ["thread_block", "sema_down", "sem_wait", "cond_wait"];
     draft.list("blocking", &waits, "waits on behalf of its callers");
-    let idle = ["idle_thread", "idle_tcb", "idle"].iter().find(|name| image.variable(name).is_some());
+    let wrapped = |name: &&str| !image.function(&format!("_{name}")).is_empty();
+    let wrappers: Vec<&str> = ALLOCATORS.into_iter().filter(wrapped).collect();
+    if !functions(image, &wrappers).is_empty() {
+        draft.list("trusted", &wrappers, "wraps the allocator");
+    }
+    let idle = idle_thread(image);
     if idle.is_none() {
         let loops = ["idle", "idle_loop", "cpu_idle"];
         draft.list("idle", &loops, "waits for an interrupt because nothing can run");
@@ -471,7 +478,11 @@ fn exit(draft: &mut Draft<'_>, current: Option<&Running>, state: Option<(TypeId,
         let over = states(image, block, state, &["ZOMBIE", "DYING", "DEAD", "EXITED"]);
         Some((state, over.into_iter().next()?))
     });
-    let gives_way = function(image, &["sched", "schedule"]);
+    // With an argument it makes another thread ready.
+    let plain = |function: &&Function| {
+        image.subprogram(function).is_some_and(|subprogram| subprogram.parameters.is_empty())
+    };
+    let gives_way = function(image, &["sched", "schedule"]).filter(plain);
     if let (Some(current), Some((state, over)), Some(function)) = (current, over, gives_way) {
         let condition = format!("{}->{state} == {over}", current.expression);
         draft.guess(
@@ -529,74 +540,14 @@ fn timer(draft: &mut Draft<'_>) {
     }
 }
 
-fn locks(draft: &mut Draft<'_>) {
-    let image = draft.image;
-    let mut seen: Vec<&str> = Vec::new();
-    for (lock, try_lock, unlock, kind) in LOCKS {
-        if image.function(lock).is_empty() || image.function(unlock).is_empty() || seen.contains(&lock) {
-            continue;
-        }
-        // Without an argument it is no lock but the one way to turn interrupts off.
-        let subprogram = image.subprogram(image.get(image.function(lock)[0]));
-        if subprogram.is_some_and(|subprogram| subprogram.parameters.is_empty()) {
-            continue;
-        }
-        seen.push(lock);
-        draft.section("[[lock]]");
-        if kind == "semaphore" {
-            draft.line("kind = \"semaphore\"");
-        }
-        draft.guess(&format!("lock = \"{lock}\""), "by its name");
-        if !image.function(try_lock).is_empty() {
-            draft.guess(&format!("trylock = \"{try_lock}\""), "by its name; returns whether it succeeded");
-        }
-        draft.guess(&format!("unlock = \"{unlock}\""), "by its name");
-        let function = image.get(image.function(lock)[0]);
-        let types = image.types();
-        let block = image.subprogram(function).and_then(|subprogram| subprogram.parameters.first()).and_then(
-            |local| match types.get(types.strip(local.ty)) {
-                Type::Pointer { to, .. } => Some(types.strip(*to)),
-                _ => None,
-            },
-        );
-        if let Some(owner) = block.and_then(|block| member(image, block, &["owner", "holder"])) {
-            draft.guess(&format!("owner = \"lock->{owner}\""), "a member of the lock");
-        }
-        if kind == "spin" {
-            draft.line("spins = true");
-            if let Some(held) = block.and_then(|block| member(image, block, &["locked", "held"])) {
-                draft.guess(&format!("available = \"!lock->{held}\""), "a member of the lock");
-            }
-            let table = ["ptable", "proc_table", "thread_table"].iter().find(|name| {
-                let ty = image.variable(name).map(|variable| variable.ty);
-                ty.is_some_and(|ty| types.member(ty, "lock").is_some())
-            });
-            if let Some(table) = table {
-                draft.guess(
-                    &format!("scheduler = \"&{table}.lock\""),
-                    "if it is held across a switch, and given back by whoever comes",
-                );
-            }
-        }
-    }
-    if seen.is_empty() {
-        draft.section("# [[lock]]");
-        draft.missing("lock = \"…\"", "the function that takes a lock");
-        draft.missing("unlock = \"…\"", "the function that releases it");
-    }
-}
-
 fn heaps(draft: &mut Draft<'_>) {
     let image = draft.image;
     let there =
         |alloc: &str, free: &str| !image.function(alloc).is_empty() && !image.function(free).is_empty();
-    // What another pair of the same name wraps hands out the same blocks.
-    let wrapped = |alloc: &str, free: &str| match (alloc.strip_prefix('_'), free.strip_prefix('_')) {
-        (Some(alloc), Some(free)) => there(alloc, free),
-        _ => false,
-    };
+    // What wraps another pair hands out the same blocks, and not everybody goes through it.
+    let wraps = |alloc: &str, free: &str| there(&format!("_{alloc}"), &format!("_{free}"));
     let found: Vec<_> =
-        HEAPS.into_iter().filter(|(alloc, free, _)| there(alloc, free) && !wrapped(alloc, free)).collect();
+        HEAPS.into_iter().filter(|(alloc, free, _)| there(alloc, free) && !wraps(alloc, free)).collect();
     let pages = found.iter().find(|(_, _, unit)| *unit != Unit::Bytes).map(|(alloc, _, _)| *alloc);
     for &(alloc, free, unit) in &found {
         if unit != Unit::Bytes && pages != Some(alloc) {

@@ -261,6 +261,13 @@ pub fn interrupts_off(image: &Image) -> Vec<VirtAddr> {
     found
 }
 
+/// Where the code that a function calls by name begins.
+pub fn callees(image: &Image, function: &Function) -> Vec<VirtAddr> {
+    let all = instructions(image, function);
+    let calls = all.iter().filter(|instruction| instruction.flow_control() == FlowControl::Call);
+    calls.map(|call| VirtAddr(call.near_branch_target())).collect()
+}
+
 /// What a function makes of the stack pointer by rounding it down.
 pub fn rounds_stack_down(image: &Image, function: &Function) -> Option<RoundedStack> {
     let all = instructions(image, function);
