@@ -17,8 +17,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace::{Actor, Resolve as _, VirtAddr};
 
-/// What `check --kcsan` does unless it is told otherwise.
-const SAMPLING: Sampling = Sampling { every: 500, instructions: 5_000 };
 const CPUS: u8 = 2;
 const MEMORY_BYTES: u64 = 512 << 20;
 /// As many instructions as a machine runs between two looks.
@@ -71,7 +69,7 @@ impl LinuxGuest {
     /// With processors held back now and then, and how many races that showed.
     pub fn run_watchpoints(&self) -> Result<(Outcome, usize), String> {
         let mut run = LinuxRun::new(self.machine.clone(), &self.linux, u64::MAX)?;
-        run.hold_back_for(SAMPLING);
+        run.hold_back_for(Sampling::DEFAULT);
         let (began, mut instructions) = (CpuClock::own().now()?, 0);
         while let Some(step) = run.step(&|| true) {
             instructions += step.instructions;

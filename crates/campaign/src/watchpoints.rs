@@ -59,6 +59,8 @@ struct Run<'a> {
     points: PointSet,
     schedule: Schedule,
     caught: Caught,
+    /// A copy to try things on, kept for the next time: what it has compiled stays.
+    ahead: Option<Uniprocessor>,
     /// The pairs of instructions that were reported.
     reported: BTreeSet<(VirtAddr, VirtAddr)>,
 }
@@ -81,16 +83,25 @@ impl Run<'_> {
     /// Holds back whoever is about to execute the instruction at `pc`, while each of the others runs, on a
     /// copy of its own.
     fn hold_back(&mut self, choice: Choice, pc: VirtAddr, hold: usize) {
-        let mut ahead = self.subject.clone();
+        let mut ahead = match self.ahead.take() {
+            Some(mut ahead) => {
+                ahead.clone_from(self.subject);
+                ahead
+            }
+            None => self.subject.clone(),
+        };
         let peeked = ahead.step(choice, &self.points);
-        let Some((thread, &access)) = accesses(&peeked).find(|(_, access)| access.pc == pc) else { return };
-        self.caught.watchpoints += 1;
-        let watched = Watched { choice, thread, access, before: value(self.subject, &access) };
-        let others: BTreeSet<Actor> =
-            self.subject.enabled().actors().filter(|&actor| actor != choice.actor).collect();
-        for other in others {
-            self.let_run(other, &watched, hold, &mut ahead);
+        let found = accesses(&peeked).find(|(_, access)| access.pc == pc);
+        if let Some((thread, &access)) = found {
+            self.caught.watchpoints += 1;
+            let watched = Watched { choice, thread, access, before: value(self.subject, &access) };
+            let others: BTreeSet<Actor> =
+                self.subject.enabled().actors().filter(|&actor| actor != choice.actor).collect();
+            for other in others {
+                self.let_run(other, &watched, hold, &mut ahead);
+            }
         }
+        self.ahead = Some(ahead);
     }
 
     /// Lets whoever runs go on to its next shared access and holds it back there.
@@ -178,6 +189,7 @@ pub struct FreeWatchpoints {
     points: PointSet,
     due_at: u64,
     copy: Option<Uniprocessor>,
+    ahead: Option<Uniprocessor>,
     reported: BTreeSet<(VirtAddr, VirtAddr)>,
     pub caught: Caught,
 }
@@ -190,6 +202,7 @@ impl FreeWatchpoints {
             points,
             due_at: sampling.every.saturating_mul(EVERY_UNIT),
             copy: None,
+            ahead: None,
             reported: BTreeSet::new(),
             caught: Caught::default(),
         }
@@ -206,10 +219,11 @@ impl FreeWatchpoints {
         let root = subject.clone();
         let (caught, reported) = (std::mem::take(&mut self.caught), std::mem::take(&mut self.reported));
         let (points, schedule) = (self.points.clone(), Schedule::default());
-        let mut looked = Run { subject: &mut subject, points, schedule, caught, reported };
+        let ahead = self.ahead.take();
+        let mut looked = Run { subject: &mut subject, points, schedule, caught, ahead, reported };
         let known = looked.caught.races.len();
         looked.hold_back_next(self.sampling.hold);
-        (self.caught, self.reported) = (looked.caught, looked.reported);
+        (self.caught, self.ahead, self.reported) = (looked.caught, looked.ahead, looked.reported);
         for new in &mut self.caught.races[known..] {
             new.root = Some(Box::new(root.clone()));
         }
@@ -222,7 +236,7 @@ impl FreeWatchpoints {
 pub fn run(subject: &mut Uniprocessor, sampling: Sampling, wanted: &dyn Fn() -> bool) -> Caught {
     let points: PointSet = "everywhere".parse().expect("a set of points");
     let (schedule, caught, reported) = (Schedule::default(), Caught::default(), BTreeSet::new());
-    let mut run = Run { subject, points, schedule, caught, reported };
+    let mut run = Run { subject, points, schedule, caught, ahead: None, reported };
     let (mut count, mut seen): (u64, BTreeMap<VirtAddr, u64>) = (0, BTreeMap::new());
     let mut last: Option<VirtAddr> = None;
     while wanted() {

@@ -27,15 +27,19 @@
 //! applied once a thread was seen to turn them off, since a subject that never tells that cannot be judged by
 //! them.
 
+mod chains;
 mod classes;
 mod graph;
 #[cfg(any(test, feature = "cases"))]
 pub mod selftest;
+#[cfg(test)]
+mod tests;
 mod usage;
 
 use crate::facts::{Detector, Moment, What};
 use crate::held::{Change, HeldLock};
 use crate::{Finding, FindingKind, LockClass, LockRule, Role, Side};
+use chains::Chains;
 use classes::{ClassId, Classes};
 use graph::{Graph, Kind, Made};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,8 +54,8 @@ pub struct Lockdep {
     /// The order of locks within one class.
     twins: Graph<LockId>,
     usages: Usages,
-    /// Hashes of the sequences of classes, held and asked for, that were checked already.
-    chains: Arc<BTreeSet<u64>>,
+    /// The sequences of classes, held and asked for, that were checked already.
+    chains: Arc<Chains>,
     /// The lock that each thread asked for last.
     asked: Arc<BTreeMap<ThreadId, (LockId, Taking)>>,
     /// Threads that sleep from their next switch on, and where they decided to.
@@ -106,12 +110,16 @@ impl Lockdep {
             Action::LockInit { lock, subclass } => self.init(moment, event, (*lock, *subclass), findings),
             Action::LockRequest { lock, taking } => {
                 Arc::make_mut(&mut self.asked).insert(thread, (*lock, *taking));
-                let asked = self.asked(moment, event, (*lock, *taking), None);
-                self.check(moment, &asked, findings);
+                if !self.is_checked(moment, (*lock, *taking), false) {
+                    let asked = self.asked(moment, event, (*lock, *taking), None);
+                    self.check(moment, &asked, findings);
+                }
             }
             Action::Lock { lock, taking } => {
-                let asked = self.asked(moment, event, (*lock, *taking), None);
-                self.check(moment, &asked, findings);
+                if !self.is_checked(moment, (*lock, *taking), true) {
+                    let asked = self.asked(moment, event, (*lock, *taking), None);
+                    self.check(moment, &asked, findings);
+                }
                 self.held_enabled(moment, event, (*lock, *taking), findings);
             }
             Action::LockRenew { lock } => self.renewed(*lock),
@@ -178,6 +186,33 @@ impl Lockdep {
         }
     }
 
+    /// Whether [`Lockdep::check`] has nothing to say that it has not said: the sequence of classes was checked,
+    /// and none of the rules that look at the locks themselves applies. Nearly all locking is of that kind.
+    /// `is_held`: the lock was taken just now, so it is among those held.
+    fn is_checked(&self, moment: &Moment<'_>, (lock, taking): (LockId, Taking), is_held: bool) -> bool {
+        if taking.attempt || taking.semaphore || !self.classes.is_initialised(lock) {
+            return false;
+        }
+        let Some(class) = self.classes.known(lock) else { return false };
+        let held = || moment.facts.held.locks_in(moment.thread, None);
+        let itself = if is_held { held().filter(|held| held.lock == lock).count() } else { 0 };
+        // Taken again, or released before this was looked at.
+        if itself != usize::from(is_held) {
+            return false;
+        }
+        let mut prefix = chains::EMPTY;
+        for other in held().filter(|held| !is_held || held.lock != lock) {
+            let Some(known) = self.classes.known(other.lock) else { return false };
+            let waits_wrongly = taking.wait == WaitKind::Sleeps && other.taking.wait == WaitKind::Spins;
+            if other.lock == lock || known == class || waits_wrongly {
+                return false;
+            }
+            let Some(longer) = self.chains.after(prefix, (known, &other.taking)) else { return false };
+            prefix = longer;
+        }
+        self.chains.is_checked(prefix, (class, &taking))
+    }
+
     fn asked<'a>(
         &mut self,
         moment: &Moment<'_>,
@@ -222,12 +257,13 @@ impl Lockdep {
         }
         let classes: Vec<ClassId> =
             asked.held.iter().map(|held| self.classes.of(held.lock, &moment.facts.heap)).collect();
-        let chain = chain_key(&asked.held, &classes, asked);
-        let nested = classes.contains(&asked.class);
-        if !nested && self.chains.contains(&chain) {
+        let held = asked.held.iter().zip(&classes).map(|(held, class)| (*class, &held.taking));
+        let prefix = held.clone().try_fold(chains::EMPTY, |prefix, held| self.chains.after(prefix, held));
+        let known = prefix.is_some_and(|prefix| self.chains.is_checked(prefix, (asked.class, &asked.taking)));
+        if known && !classes.contains(&asked.class) {
             return;
         }
-        Arc::make_mut(&mut self.chains).insert(chain);
+        Arc::make_mut(&mut self.chains).insert(held, (asked.class, &asked.taking));
         for (held, class) in asked.held.iter().zip(&classes) {
             if held.taking.is_read_side() {
                 continue;
@@ -616,91 +652,5 @@ fn asks(moment: &Moment<'_>, asked: &Asked<'_>) -> Side {
         pc: asked.event.pc,
         stack: asked.event.stack.clone(),
         locks: asked.held.iter().map(|held| held.lock).collect(),
-    }
-}
-
-/// A number for what is held and what is asked for, by class and by how they are taken.
-fn chain_key(held: &[HeldLock], classes: &[ClassId], asked: &Asked<'_>) -> u64 {
-    let bits = |taking: &Taking| u64::from(taking.shared) | u64::from(taking.recursive) << 1;
-    let all = held.iter().zip(classes).map(|(held, class)| (*class, bits(&held.taking)));
-    let all = all.chain([(asked.class, bits(&asked.taking))]);
-    all.fold(0xcbf2_9ce4_8422_2325, |key, (class, bits)| {
-        (key ^ (u64::from(class.0) << 2 | bits)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::script::check_locks as check;
-    use expect_test::expect;
-
-    #[test]
-    fn a_cycle_is_reported_with_how_each_edge_came_about() {
-        check(
-            "t1: lock a; lock b; unlock b; unlock a
-             t2: lock b; request a",
-            expect![[r#"
-                lock order: lock 0xa000 before lock 0xa100 before lock 0xa000
-                  = lock-order: lock 0xa000 < lock 0xa100
-                  t2 took them in this order at 2002, lock 0xa100
-                  t2 took it at 2001
-                  t1 took them in this order at 1002, lock 0xa000
-                  t1 took it at 1001
-            "#]],
-        );
-        check(
-            "t1: init a @f0; init b @f1; lock a; lock b; unlock b; unlock a; lock b; lock c; unlock c; unlock b
-             t2: lock c; lock a",
-            expect![[r#"
-                lock order: lock 0xa000 before lock 0xa100 before lock 0xa200 before lock 0xa000
-                  = lock-order: locks initialised at 0x000000f0 < locks initialised at 0x000000f1 < lock 0xa200
-                  t2 took them in this order at 2002, lock 0xa200
-                  t2 took it at 2001
-                  t1 took them in this order at 1002, lock 0xa000
-                  t1 took it at 1001
-                  t1 took them in this order at 1006, lock 0xa100
-                  t1 took it at 1005
-            "#]],
-        );
-    }
-
-    #[test]
-    fn other_rules_have_both_sides_too() {
-        check(
-            "t1: spin.lock s; lock m",
-            expect![[r#"
-            lock 0xa100 puts its waiters to sleep and is asked for where nobody may sleep (lock 0xa000)
-              = wait-context: lock 0xa100 < lock 0xa000
-              t1 asked for it at 1002, lock 0xa000
-              t1 took it at 1001
-        "#]],
-        );
-        check(
-            "t1: off; spin.lock a; unlock a; on; irq.spin.lock a; irq.unlock a\n t2: spin.lock a",
-            expect![[r#"
-                lock 0xa000 is taken by an interrupt handler and held where that interrupt can come
-                  = interrupt-unsafe-lock: lock 0xa000
-                  t1 was interrupted by a handler that took it at 1005, lock 0xa000
-                  t2 held it with interrupts on at 2001, lock 0xa000
-            "#]],
-        );
-        check(
-            "t1: lock a\n t2: unlock a",
-            expect![[r#"
-            lock 0xa000 is released by another thread than took it
-              = lock-released-by-another: lock 0xa000
-              t2 released it at 2001
-              t1 took it at 1001
-        "#]],
-        );
-        check(
-            "t1: alloc A 16; lock A+4; free A 16",
-            expect![[r#"
-            lock 0x100004 lies in memory that is freed while it is held
-              = lock-freed-while-held: locks at offset 4 of blocks from 0x00001001
-              t1 freed it at 1003, lock 0x100004
-              t1 took it at 1002
-        "#]],
-        );
     }
 }

@@ -190,6 +190,7 @@ fn action(word: &str, rest: &str, names: &mut Names) -> Action {
         "yield" => Action::Yield,
         "switch" => Action::Switch { to: thread(next()) },
         "init" => Action::LockInit { lock: lock(names, next()), subclass: 0 },
+        "init1" => Action::LockInit { lock: lock(names, next()), subclass: 1 },
         "renew" => Action::LockRenew { lock: lock(names, next()) },
         "user" => Action::ReturnToUser,
         word if lock_action(word, rest, names).is_some() => {

@@ -233,6 +233,61 @@ fn processors_that_are_held_back_meet_races() {
     }
 }
 
+/// Two processors that add to the counter of a module, again and again.
+const ADDS: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+
+static void *add(void *cpu)
+{
+    int file = open("/dev/lost_update", O_RDWR);
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((long)cpu, &set);
+    sched_setaffinity(0, sizeof set, &set);
+    for (int i = 0; i < 10000; i++)
+        if (ioctl(file, 0x5200, 0) != 0)
+            return (void *)1;
+    return 0;
+}
+
+int main(void)
+{
+    pthread_t other;
+    void *failed;
+    pthread_create(&other, 0, add, (void *)1);
+    return add((void *)0) != 0 || pthread_join(other, &failed) || failed;
+}
+"#;
+
+/// A module that forgets its lock is caught by watchpoints with what is set unless it is said otherwise; the one
+/// that does not is not.
+#[test]
+fn watchpoints_catch_the_race_of_a_module() {
+    let Some(kernel) = kernel() else { return };
+    let test = folder().join("adds.c");
+    std::fs::write(&test, ADDS).unwrap();
+    let (test, module) = (test.display().to_string(), linux("modules/lost_update.c"));
+    let with = ["--linux", &test, "--module-source", &module, "--cpus", "2", "--kcsan", "--json"];
+    for (define, broken) in [(&[][..], true), (&["--module-define", "MENDED"][..], false)] {
+        let (code, output, errors) = check(&kernel, &[&with[..], define].concat());
+        if code == Some(2) {
+            assert!(errors.contains("rockfall linux fetch"), "{errors}");
+            eprintln!("passed over: {errors}");
+            return;
+        }
+        let output: serde_json::Value =
+            serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}{errors}"));
+        assert_eq!(output["findings"].as_array().map(Vec::len), Some(0), "{output:#}");
+        let races = output["races"][0]["races"]["races"].as_array().expect("a list");
+        let own = races.iter().filter(|race| race.to_string().contains("[lost_update]")).count();
+        assert_eq!(own > 0, broken, "{races:#?}");
+    }
+}
+
 /// A module that forgets its lock, by happens-before: told with both stacks; and the one that does not, of
 /// which nothing is reported.
 #[test]

@@ -47,6 +47,26 @@ const CASES: &[(&str, &str, &[&str])] = &[
         "t1: lock a; lock b; unlock b; unlock a; renew b; lock a; lock b; unlock b; unlock a\n t2: lock b; lock a",
         &["lock-order"],
     ),
+    (
+        "A A of other locks of one class in both orders, told apart by a subclass",
+        "t1: init a @f0; init1 b @f0; lock a; lock b; unlock b; unlock a\n t2: init c @f0; init1 d @f0; lock d; lock c",
+        &["lock-order"],
+    ),
+    (
+        "the same without subclasses",
+        "t1: init a @f0; init b @f0; lock a; lock b; unlock b; unlock a\n t2: init c @f0; init d @f0; lock d; lock c",
+        &[],
+    ),
+    (
+        "A B, A B, and then A once more: a sequence that is known hides nothing",
+        "t1: init a @f0; init b @f1; lock a; lock b; unlock b; unlock a; lock a; lock b; request a",
+        &["lock-recursion"],
+    ),
+    (
+        "A B, A B, then B A",
+        "t1: init a @f0; init b @f1; lock a; lock b; unlock b; unlock a; lock a; lock b; unlock b; unlock a; lock b; lock a",
+        &["lock-order"],
+    ),
     ("A B, B A", "t1: lock a; lock b; unlock b; unlock a\n t2: lock b; request a", &["lock-order"]),
     ("A B, B A by one thread", "t1: lock a; lock b; unlock b; unlock a; lock b; lock a", &["lock-order"]),
     ("A B, A B", "t1: lock a; lock b; unlock b; unlock a\n t2: lock a; lock b", &[]),

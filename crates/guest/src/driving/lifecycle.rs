@@ -10,7 +10,7 @@
 
 mod free_run;
 
-pub use crate::driving::uniprocessor::Watching;
+pub use crate::hooks::tracker::Watching;
 pub use free_run::{FreeRun, Typed};
 
 use crate::driving::recorder::{Recorder, Scope};

@@ -39,7 +39,7 @@ use crate::driving::step_builder::StepBuilder;
 use crate::driving::store_buffers::announce_stores;
 use crate::hooks::kernel::{Activity, Kernel};
 use crate::hooks::threads::ThreadState;
-use crate::hooks::tracker::{Signal, Tracker};
+use crate::hooks::tracker::{Signal, Tracker, Watching};
 use machine::{FlagChange, Machine, Stop};
 use rotation::Rotation;
 use std::collections::BTreeSet;
@@ -117,14 +117,6 @@ pub(crate) enum Phase {
         ready: bool,
     },
     Over,
-}
-
-/// What a guest is watched for that just runs.
-#[derive(Clone, Copy, Debug)]
-pub struct Watching {
-    /// What happens to locks, by handlers too, and to the interrupt flag.
-    pub locks: bool,
-    pub accesses: bool,
 }
 
 /// What a run of the machine waits for.
@@ -281,10 +273,9 @@ impl Uniprocessor {
     }
 
     /// Says what the guest is watched for while nobody is preempted.
-    pub(crate) fn watch(&mut self, Watching { locks, accesses }: Watching) {
-        self.tracker.preempts = false;
-        self.tracker.locks.watched = locks;
-        let log = &mut self.builder.log;
+    pub(crate) fn watch(&mut self, watching: Watching) {
+        self.tracker.watch(watching);
+        let (Watching { locks, accesses }, log) = (watching, &mut self.builder.log);
         (log.accesses, log.happenings) = (accesses, accesses);
         log.flags = locks && !accesses && !self.builder.narrated && self.tracker.kernel.interrupts_as_lock;
         self.stops.invalidate();

@@ -20,11 +20,13 @@ mod said;
 mod scheduler_words;
 mod scheduling;
 mod stop_addresses;
+mod watching;
 
 pub use locks::{Holder, LockTable};
 pub use scheduler_words::SchedulerWords;
 pub use scheduling::Scheduling;
 pub use stop_addresses::StopAddresses;
+pub use watching::Watching;
 
 use crate::driving::step_builder::StepBuilder;
 use crate::elf::image::Image;
@@ -103,8 +105,8 @@ pub struct Tracker {
     pub scheduling: Scheduling,
     /// Whether a function has just returned, which is what is being recorded.
     returned: bool,
-    /// Whether anybody may be preempted: what only says where that is possible is left out otherwise.
-    pub(crate) preempts: bool,
+    /// What the guest is watched for, if nobody is preempted: what says nothing about that is left out.
+    watching: Option<Watching>,
     /// What was seen by which the description can be checked.
     pub evidence: Evidence,
     /// The stack of the running thread, while the scheduler speaks from another.
@@ -127,7 +129,7 @@ impl Clone for Tracker {
             stops: self.stops.clone(),
             scheduling: self.scheduling.clone(),
             returned: false,
-            preempts: self.preempts,
+            watching: self.watching,
             aside: None,
             spare: Vec::new(),
             evidence: self.evidence.clone(),
@@ -149,7 +151,7 @@ impl Clone for Tracker {
         self.tested_space = source.tested_space;
         self.stops.clone_from(&source.stops);
         self.scheduling.clone_from(&source.scheduling);
-        self.preempts = source.preempts;
+        self.watching = source.watching;
         self.evidence.clone_from(&source.evidence);
     }
 }
@@ -175,7 +177,7 @@ impl Tracker {
             heap: Arc::default(),
             scheduling: Scheduling::default(),
             returned: false,
-            preempts: true,
+            watching: None,
             evidence: Evidence::default(),
             aside: None,
             spare: Vec::new(),
@@ -280,10 +282,7 @@ impl Tracker {
         }
         let stays = |id: &HookId| {
             let hook = kernel.hook(*id);
-            let is_left = matches!(hook.place, Place::Leave { .. });
-            // That a lock is free only says that others may be let in.
-            is_left && (self.preempts || !matches!(hook.event, HookEvent::UnlockEnd { .. }))
-                || is_quiet(kernel, *id)
+            matches!(hook.place, Place::Leave { .. }) && self.matters(hook) || is_quiet(kernel, *id)
         };
         if entered.iter().any(stays) {
             self.entered(machine, step, kernel, &registers, entered);
@@ -399,6 +398,9 @@ impl Tracker {
         signals: &mut Vec<Signal>,
     ) {
         let hook = kernel.hook(id);
+        if !self.matters(hook) {
+            return;
+        }
         if let Some(condition) = &hook.condition
             && self.value(machine, condition, inputs).is_none_or(|value| value == 0)
         {

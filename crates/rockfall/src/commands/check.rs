@@ -55,9 +55,9 @@ pub struct Arguments {
     #[arg(long)]
     pub kcsan: bool,
     /// With --kcsan: watch every n-th shared access; with --free, one every n times 5,000 instructions; of
-    /// Linux, one access at the end of every n-th turn of a processor
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
-    pub every: u64,
+    /// Linux, one access at the end of every n-th turn of a processor [default: 500, of Linux 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub every: Option<u64>,
     /// With --kcsan: watch also the first access of each instruction, and ever more seldom its later ones
     #[arg(long, conflicts_with = "free")]
     pub cold: bool,
@@ -93,9 +93,12 @@ pub struct Arguments {
     pub html: Option<PathBuf>,
 }
 
+/// Which shared accesses are watched unless --every says otherwise.
+const EVERY: u64 = 500;
+
 impl Arguments {
-    const fn sampling(&self) -> Sampling {
-        Sampling { every: self.every, cold: self.cold, hold: self.hold }
+    fn sampling(&self) -> Sampling {
+        Sampling { every: self.every.unwrap_or(EVERY), cold: self.cold, hold: self.hold }
     }
 
     /// Which sanitizers watch; without any flag, the two with the fewest wrong reports.

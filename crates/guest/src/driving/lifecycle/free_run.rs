@@ -14,10 +14,10 @@
 
 use super::{Boot, NotStarted, SLICE_INSTRUCTIONS, Setup, load, scope};
 use crate::driving::recorder::Recorder;
-use crate::driving::uniprocessor::{Uniprocessor, Watching};
+use crate::driving::uniprocessor::Uniprocessor;
 use crate::hooks::description::Input;
 use crate::hooks::kernel::Kernel;
-use crate::hooks::tracker::Signal;
+use crate::hooks::tracker::{Signal, Watching};
 use machine::Stop;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ impl FreeRun {
                 copy
             }
         };
-        copy.tracker.preempts = true;
+        copy.tracker.watch_everything();
         copy.builder.discard();
         copy.builder.log.accesses = true;
         copy.take_control(None).ok()?;

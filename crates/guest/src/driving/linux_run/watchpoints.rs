@@ -38,6 +38,12 @@ pub struct Sampling {
     pub instructions: u64,
 }
 
+impl Sampling {
+    /// Tens of thousands of watchpoints in a boot: a processor that waits does so while others do what they
+    /// do anyway, so they cost little.
+    pub const DEFAULT: Self = Self { every: 3, instructions: 5_000 };
+}
+
 /// One side of a race.
 #[derive(Clone, Debug)]
 pub struct Accessor {

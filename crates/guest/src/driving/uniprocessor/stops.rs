@@ -52,9 +52,7 @@ impl Stops {
         let code = Arc::new(known.chain(builder.sighted()).copied().collect());
         // Where nobody is preempted, the flag matters to rules about locks, which may learn it from the log,
         // and to whoever judges accesses.
-        let judged = tracker.preempts || tracker.locks.watched || builder.log.accesses;
-        let told = kernel.interrupts_as_lock && judged && !builder.log.flags;
-        let flag_matters = points.interrupts || told;
+        let flag_matters = points.interrupts || tracker.flag_matters() && !builder.log.flags;
         let always = Kinds::HALT.and(Kinds::TRANSACTION).and(Kinds::TRANSACTION_END);
         let buffered = Kinds::USER_FENCE.and(Kinds::EXCEPTION).and(Kinds::INTERRUPT_RETURN);
         let always = if buffers { always.and(buffered) } else { always };

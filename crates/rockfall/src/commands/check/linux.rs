@@ -107,7 +107,8 @@ struct Again {
 }
 
 fn sampling(arguments: &Arguments) -> Sampling {
-    Sampling { every: arguments.every, instructions: arguments.hold as u64 * HOLD_UNIT }
+    let every = arguments.every.unwrap_or(Sampling::DEFAULT.every);
+    Sampling { every, instructions: arguments.hold as u64 * HOLD_UNIT }
 }
 
 /// All locks that a finding speaks of.
