@@ -508,24 +508,28 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         path
     }
 
-    /// Estimates for the whole space.
+    /// Estimates for the whole space. The trunk is as deep as executions are long, too deep for recursion; whatever
+    /// is below a branching has a higher number.
     #[must_use]
     pub fn estimate(&self) -> Estimate {
-        match self.trunk.keys().next() {
-            Some(&root) => self.estimate_below(root),
-            None => self.tasks.values().next().map_or(Estimate::whole(0.0), |task| task.tree.estimate()),
+        let mut known = BTreeMap::new();
+        for (id, branching) in self.trunk.iter().rev() {
+            known.insert(*id, self.estimate_below(branching, &known));
         }
+        let whole = || self.tasks.values().next().map_or(Estimate::whole(0.0), |task| task.tree.estimate());
+        known.into_values().next().unwrap_or_else(whole)
     }
 
-    fn estimate_below(&self, id: u32) -> Estimate {
-        let children = &self.trunk[&id].children;
+    /// The estimate of a branching, those below it being known.
+    fn estimate_below(&self, branching: &Branching, known: &BTreeMap<u32, Estimate>) -> Estimate {
+        let children = &branching.children;
         let (mut explored, mut weight, mut begun) = (0.0, 0.0, 0.0);
         for child in children {
             let estimate = match child.state {
                 State::Explored => Estimate::whole(0.0),
                 State::Waiting => continue,
                 State::Task(id) => self.tasks[&id].tree.estimate(),
-                State::Trunk(id) => self.estimate_below(id),
+                State::Trunk(id) => known[&id],
             };
             if estimate.explored > 0.0 {
                 begun += 1.0;

@@ -388,3 +388,27 @@ fn estimates_end_with_the_whole() {
     let median = off[off.len() / 2];
     assert!(off.len() >= 20 && (0.7..1.5).contains(&median), "{} programs, {median}", off.len());
 }
+
+/// A space whose first race comes after thousands of decisions is as deep as that, and its size is estimated on any stack.
+#[test]
+fn deep_spaces_are_estimated() {
+    let long = "lock0 unlock0 ".repeat(3000);
+    let program: Program =
+        format!("{long}read1 store1 read1 store1 read1 store1 | read1 store1 read1 store1")
+            .parse()
+            .expect("a program");
+    let points: PointSet = "lock,unlock,everywhere".parse().expect("points");
+    let world = world(&program, false);
+    let mut workers = workers(1, &world, &points, PLENTY);
+    let options = Options { interleavings_max: Some(4), quantum: 1, ..options(Until::Exhausted) };
+    let search = search_with(Dpor::default(), &options, &mut workers);
+    let estimate = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(256 << 10);
+        thread
+            .spawn_scoped(scope, || search.estimate())
+            .expect("a thread")
+            .join()
+            .expect("its stack suffices")
+    });
+    assert!(estimate.explored > 0.0 && estimate.weight >= 1.0, "{estimate:?}");
+}

@@ -409,7 +409,8 @@ fn the_draft_of_a_typical_pebbles_kernel() {
         void *_memalign(unsigned alignment, unsigned size) { return (void *)(size & ~alignment); }
         void *memalign(unsigned alignment, unsigned size) { return _memalign(alignment, size); }
         void schedule(tcb_t *thread) { thread->state = RUNNABLE_FIRST; }
-        void thread_exit(void) { get_tcb()->state = EXITED; }
+        void kill_thread(void) { get_tcb()->state = EXITED; }
+        void thread_exit(void) { kill_thread(); }
         void free(void *block) { _free(block); }
         tcb_t *create_tcb_entry(int id) { tcb_t *new = malloc(sizeof *new); new->id = id; return new; }
         tcb_t *new_program(void) { return create_tcb_entry(1); }
@@ -431,7 +432,7 @@ fn the_draft_of_a_typical_pebbles_kernel() {
         "when = \"t->state == RUNNABLE_FIRST || t->state == RUNNABLE_LAST\"",
         "{ on = \"leave _memalign\", address = \"ret\", size = \"arg1\", if = \"ret\" }",
         "trusted = [\"malloc\", \"memalign\", \"free\"]",
-        "exit = [{ on = \"enter thread_exit\" }]",
+        "exit = [{ on = \"enter kill_thread\" }]",
         "thread = \"scheduler.idle\"",
         "unlock = \"scheduler_mutex_unlock\"",
     ] {

@@ -491,7 +491,10 @@ fn exit(draft: &mut Draft<'_>, current: Option<&Running>, state: Option<(TypeId,
         );
         return;
     }
-    match function(image, &["thread_die", "thread_exit", "do_exit", "sys_vanish", "vanish", "exit"]) {
+    match function(
+        image,
+        &["thread_die", "kill_thread", "thread_exit", "do_exit", "sys_vanish", "vanish", "exit"],
+    ) {
         Some(function) => {
             draft.guess(&format!("exit = [{{ on = \"enter {}\" }}]", function.name), "by its name");
         }
