@@ -1,11 +1,13 @@
 //! Linux on several processors: every seeded fault of our modules and its mended twin, every bug of a
 //! released kernel on the release that has it and on the one that does not, and the speed of ordinary tests.
 //! Each is the plain command with a budget, as its users run it; as many run at a time as there are cores
-//! for. What is to be reached is measured alone: [`targets`].
+//! for. What is to be reached is measured alone: [`targets`]; so are file systems, with and without their
+//! checkers: [`filesystems`].
 //!
 //! The command is built, and kernels are fetched as `rockfall linux fetch` does; rows whose kernel the
 //! archive no longer has are left out with a sentence.
 
+mod filesystems;
 mod targets;
 
 use crate::run::{self, Ending, Outcome};
@@ -39,7 +41,7 @@ pub struct Options {
     /// Cores that explore.
     #[arg(long, short = 'w', default_value_t = 1)]
     workers: usize,
-    /// Only the tables of tests, without what is to be reached.
+    /// Only the tables of tests, without what is to be reached and without file systems.
     #[arg(long)]
     no_targets: bool,
     /// Write docs/results/linux.md.
@@ -193,6 +195,9 @@ pub fn run(options: &Options) -> Result<(), String> {
         text.push_str(&measured.table(&bugs));
     }
     text.push_str(&tables);
+    if !options.no_targets {
+        text.push_str(&filesystems::table(&kernels[KERNEL], &work)?);
+    }
     print!("{text}");
     if options.write {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/results/linux.md");

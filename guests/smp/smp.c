@@ -10,6 +10,7 @@
  * TEST_COUNT: each processor adds to a sum that no lock protects.
  * TEST_QUEUE: a slot is handed over by a flag, which is set before the slot is filled.
  * TEST_BLOCKS: a block is freed, outside of the lock, while another processor may still read it.
+ * TEST_LATE: a block is read after whoever freed it has said so, two calls deep.
  * TEST_TAS: the same sum under a lock that is waited for without PAUSE. (Without a fault.)
  * TEST_RING: CPUS processors take two of CPUS locks each, in a ring.
  * TEST_TABLES: files are opened in two big tables, each with its lock, and blocks are allocated and freed for them; who has the
@@ -232,6 +233,45 @@ static void check(void)
     if (taken != 7)
         panic("the slot was taken before it was filled");
 }
+
+#elif defined(TEST_LATE)
+static struct block *volatile kept;
+static volatile uint32_t gone, seen;
+
+HOOKED uint32_t look_inside(const struct block *block)
+{
+    return block->value;
+}
+
+/* The call is not the last thing that it does, so that it is on the stack meanwhile. */
+HOOKED uint32_t visit(const struct block *block)
+{
+    return look_inside(block) + 1;
+}
+
+static void work(int cpu)
+{
+    if (cpu == 0) {
+        struct block *block = block_alloc();
+        block->value = 1;
+#ifdef MENDED
+        seen = visit(block);
+#endif
+        kept = block;
+        while (!gone)
+            __asm__ volatile("pause");
+#ifndef MENDED
+        seen = visit(block);
+#endif
+    } else if (cpu == 1) {
+        while (!kept)
+            __asm__ volatile("pause");
+        block_free(kept);
+        gone = 1;
+    }
+}
+
+static void check(void) {}
 
 #elif defined(TEST_BLOCKS)
 static struct spin_lock table_lock;

@@ -12,6 +12,7 @@ pub mod demo;
 mod image;
 pub mod linux;
 pub mod qemu;
+pub mod small;
 pub mod smp;
 pub mod tiny;
 mod toolchain;

@@ -37,19 +37,25 @@ pub fn build(macros: &[&str], out: &Path) -> Result<PathBuf, BuildError> {
 
 /// Builds the kernel that is one file in the folder of its name.
 pub(crate) fn build_file(name: &str, macros: &[&str], out: &Path) -> Result<PathBuf, BuildError> {
-    let error = |path: &Path| {
-        let path = path.to_owned();
-        move |error| BuildError::Io(path, error)
-    };
-    std::fs::create_dir_all(out).map_err(error(out))?;
+    std::fs::create_dir_all(out).map_err(|error| BuildError::Io(out.to_owned(), error))?;
     let sources = crate::sources().join(name);
     let kernel = out.join("kernel");
-    let mut command = Command::new("gcc");
-    command.args(FLAGS).args(macros.iter().map(|name| format!("-D{name}")));
-    command.arg("-T").arg(sources.join(name).with_extension("ld"));
-    command.arg(sources.join(name).with_extension("c")).arg("-o").arg(&kernel);
-    run("gcc", &mut command)?;
+    let flags: Vec<String> = macros.iter().map(|name| format!("-D{name}")).collect();
+    let script = sources.join(name).with_extension("ld");
+    link(&flags, &script, &[sources.join(name).with_extension("c")], &kernel)?;
     Ok(kernel)
+}
+
+/// Compiles sources and links them with a script, in one go.
+pub(crate) fn link(
+    flags: &[String],
+    script: &Path,
+    sources: &[PathBuf],
+    to: &Path,
+) -> Result<(), BuildError> {
+    let mut command = Command::new("gcc");
+    command.args(FLAGS).args(flags).arg("-T").arg(script).args(sources).arg("-o").arg(to);
+    run("gcc", &mut command).map(drop)
 }
 
 /// Makes a copy of a kernel file without symbols and debugging information.

@@ -39,13 +39,26 @@ pub struct Targets {
     long: Outcome,
 }
 
-fn rate(outcome: &Outcome) -> f64 {
+/// Schedules a second.
+pub fn rate(outcome: &Outcome) -> f64 {
     outcome.interleavings as f64 / outcome.seconds.max(1e-3)
 }
 
 fn explore(kernel: &Kernel, work: &Path, test: &str, seconds: f64, more: &[&str]) -> Result<Outcome, String> {
-    eprintln!("bench: {test} for {seconds} s {}", more.join(" "));
     let file = guests::sources().join("linux/speed").join(test).with_extension("c");
+    run_test(kernel, work, &file, seconds, more)
+}
+
+/// Runs one test by the plain command, which must find nothing.
+pub fn run_test(
+    kernel: &Kernel,
+    work: &Path,
+    file: &Path,
+    seconds: f64,
+    more: &[&str],
+) -> Result<Outcome, String> {
+    let test = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    eprintln!("bench: {test} for {seconds} s {}", more.join(" "));
     let (image, file) = (kernel.image().display().to_string(), file.display().to_string());
     let budget = format!("{seconds}s");
     let words = ["test", &image, "--linux", &file, "--json", "--no-minimise", "--budget", &budget];

@@ -473,7 +473,8 @@ impl<'a> Campaign<'a> {
         if self.setting.summarises {
             job.search.keep_summaries();
         }
-        let watched = !self.plan.job(id).scouts && (self.plan.is_proof(id) || !job.is_quiet());
+        let plain = self.plan.job(id).scouts || self.plan.job(id).samples;
+        let watched = !plain && (self.plan.is_proof(id) || !job.is_quiet());
         let workers = self.workers(id, cores, watched);
         let interleavings_max = if self.plan.is_look(id) { self.plan.interleavings_min() } else { u64::MAX };
         Slice { id, job, workers, cores, watched, summaries: Vec::new(), interleavings_max }
@@ -624,7 +625,7 @@ impl<'a> Campaign<'a> {
     pub fn ending(&self) -> Ending {
         if self.plan.is_complete() {
             Ending::Done
-        } else if !self.plan.jobs().iter().any(|job| job.state.is_open()) {
+        } else if !self.plan.is_open() {
             if self.has_gap() { Ending::GivenUp } else { Ending::Bounded }
         } else if self.setting.host.stop_asked() {
             Ending::Stopped

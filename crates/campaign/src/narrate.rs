@@ -78,6 +78,7 @@ where
         plumbing: &|function| target.kernel.is_plumbing(function),
         blocking: &|function| target.kernel.is_blocking(function),
         yields: &|function| target.kernel.is_yield(function),
+        awaits: &|function| target.kernel.awaits(function),
         faults: &|function| target.kernel.is_fault_handler(function),
         program: target.kernel.tested.is_some(),
         ..file.context(&points, &replay)
@@ -106,6 +107,7 @@ impl FindingFile {
             plumbing: &|_| false,
             blocking: &|_| false,
             yields: &|_| false,
+            awaits: &|_| None,
             faults: &|_| false,
             program: false,
         }

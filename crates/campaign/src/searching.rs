@@ -1,12 +1,13 @@
 //! The search of one job, whichever way it goes: all executions of a space, all with the fewest preemptions
-//! first, or only those with few of them.
+//! first, only those with few of them, or some that chance chooses.
 
 use crate::unmet::PointsMet;
 use detect::Race;
 use explore::estimate::Forecast;
 use explore::icb::ContextBounding;
 use explore::jobs::Job;
-use explore::strategies::{DelayBound, Dpor, PreemptionBound};
+use explore::sample::Sample;
+use explore::strategies::{DelayBound, Dpor, PreemptionBound, Walks};
 use explore::tally::{Counts, ExecutionSummary};
 use explore::{Bound, Observer, Options, Scout, Search, Verdict, Workers};
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,12 @@ pub enum Searching {
     Delayed(u32, Search<DelayBound, Race>),
     /// Executions with one preemption at each place of the code.
     Scouting(Box<Scout<Race>>),
+    /// Executions that chance chooses.
+    Sampling(Box<Sample<Walks, Race>>),
 }
+
+/// What chance goes by: the same in every run.
+const SEED: u64 = 1;
 
 /// Calls the method on whichever search there is.
 macro_rules! ask {
@@ -38,6 +44,7 @@ macro_rules! ask {
             }
             Searching::Delayed(_, $search) => $answer,
             Searching::Scouting($search) => $answer,
+            Searching::Sampling($search) => $answer,
         }
     };
 }
@@ -50,6 +57,9 @@ impl Searching {
     pub fn new(job: &Job, options: Options) -> Self {
         if job.scouts {
             return Self::Scouting(Box::new(Scout::new(options)));
+        }
+        if job.samples {
+            return Self::Sampling(Box::new(Sample::endless(Walks::new(SEED), options)));
         }
         match (job.preemptions_max, job.delays_max) {
             (None, None) => Self::whole(options),
@@ -91,6 +101,7 @@ impl Searching {
             Self::Bounded(_, search) => search.keep_summaries(),
             Self::Delayed(_, search) => search.keep_summaries(),
             Self::Scouting(scout) => scout.keep_summaries(),
+            Self::Sampling(sample) => sample.keep_summaries(),
             Self::FewestFirst(bounding) => bounding.keep_summaries(),
         }
     }
@@ -119,6 +130,7 @@ impl Searching {
                 search.verdict(Some(Bound::Preemptions { preemptions_max: *most }))
             }
             Self::Scouting(scout) => scout.verdict(),
+            Self::Sampling(sample) => sample.verdict(),
             Self::Delayed(most, search) => search.verdict(Some(Bound::Delays { delays_max: *most })),
         }
     }
@@ -133,6 +145,7 @@ impl Searching {
             Self::Bounded(_, search) => search.round(workers, cancelled),
             Self::Delayed(_, search) => search.round(workers, cancelled),
             Self::Scouting(scout) => scout.round(workers, cancelled),
+            Self::Sampling(sample) => sample.round(workers, cancelled),
             Self::FewestFirst(bounding) => bounding.round(workers, cancelled),
         }
     }

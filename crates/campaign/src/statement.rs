@@ -55,6 +55,8 @@ pub struct Statement {
     /// Points of exhausted spaces that nobody came to.
     pub never_met: NeverMet,
     pub unfinished: Unfinished,
+    /// What chance chose, in spaces that are not exhausted. It proves nothing.
+    pub sampled: Vec<Space>,
     pub given_up: Vec<GivenUp>,
 }
 
@@ -77,6 +79,8 @@ pub struct Space {
     pub explored: f64,
     /// How far it is, in words.
     pub standing: String,
+    /// Whether chance chose its interleavings, so that nothing is said of how large it is.
+    pub sampled: bool,
 }
 
 /// Functions and variables that no space is about.
@@ -195,7 +199,7 @@ impl Known<'_> {
             ending,
             seconds: 0.0,
             interleavings: jobs.iter().map(|job| job.standing.interleavings).sum(),
-            spaces: jobs.len(),
+            spaces: jobs.iter().filter(|job| !job.samples).count(),
             instructions: None,
             aside: 0,
             races: None,
@@ -204,6 +208,7 @@ impl Known<'_> {
             exhausted: self.exhausted(),
             never_met: self.never_met(),
             unfinished: self.unfinished(),
+            sampled: self.sampled(),
             given_up: self.given_up(),
         }
     }
@@ -218,6 +223,7 @@ impl Known<'_> {
             interleavings: job.standing.interleavings,
             explored: job.standing.explored,
             standing: standing(job),
+            sampled: job.samples,
         }
     }
 
@@ -278,14 +284,23 @@ impl Known<'_> {
         }
     }
 
+    fn sampled(&self) -> Vec<Space> {
+        // Beside a proof this is of no interest.
+        if self.plan.is_complete() {
+            return Vec::new();
+        }
+        self.plan.sampled().map(|job| self.space(job)).collect()
+    }
+
     fn unfinished(&self) -> Unfinished {
         // Beside a proof these are of no interest.
         if self.plan.is_complete() {
             return Unfinished::default();
         }
         let jobs = (0..self.plan.jobs().len()).map(|at| (JobId(at), self.plan.job(JobId(at))));
-        let (pending, begun): (Vec<_>, Vec<_>) =
-            jobs.filter(|(_, job)| job.state.is_open()).partition(|(_, job)| job.state == State::Pending);
+        let (pending, begun): (Vec<_>, Vec<_>) = jobs
+            .filter(|(_, job)| job.state.is_open() && !job.samples)
+            .partition(|(_, job)| job.state == State::Pending);
         let own = |(id, job): &(JobId, &Job)| {
             matches!(job.purpose, Purpose::Initial | Purpose::Sweep) || self.plan.is_proof(*id)
         };

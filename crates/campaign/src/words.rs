@@ -12,6 +12,9 @@ pub fn bounded(job: &Job, place: &dyn Fn(VirtAddr) -> String) -> String {
     if job.scouts {
         return format!("{points}, one preemption at each place of the code");
     }
+    if job.samples {
+        return format!("{points}, chosen by chance");
+    }
     match (job.preemptions_max, job.delays_max) {
         (Some(1), _) => format!("{points}, at most one preemption"),
         (Some(most), _) => format!("{points}, at most {most} preemptions"),
@@ -64,6 +67,7 @@ pub fn standing(job: &Job) -> String {
         State::Cancelled { .. } => "not needed: a part of it has a bug".to_owned(),
         State::GivenUp { why } => format!("given up after {interleavings}: {why}"),
         State::Bounded { why } => format!("bounded after {interleavings}: {why}"),
+        State::Started | State::Suspended if job.samples => interleavings,
         State::Started | State::Suspended => {
             let percent = 100.0 * job.standing.explored;
             let left = job.standing.seconds_left.map_or("unknown time".to_owned(), in_words_exactly);

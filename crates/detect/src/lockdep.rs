@@ -27,6 +27,7 @@
 //! applied once a thread was seen to turn them off, since a subject that never tells that cannot be judged by
 //! them.
 
+mod chains;
 mod classes;
 mod graph;
 #[cfg(any(test, feature = "cases"))]
@@ -38,6 +39,7 @@ mod usage;
 use crate::facts::{Detector, Moment, What};
 use crate::held::{Change, HeldLock};
 use crate::{Finding, FindingKind, LockClass, LockRule, Role, Side};
+use chains::Chains;
 use classes::{ClassId, Classes};
 use graph::{Graph, Kind, Made};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,8 +54,8 @@ pub struct Lockdep {
     /// The order of locks within one class.
     twins: Graph<LockId>,
     usages: Usages,
-    /// Hashes of the sequences of classes, held and asked for, that were checked already.
-    chains: Arc<BTreeSet<u64>>,
+    /// The sequences of classes, held and asked for, that were checked already.
+    chains: Arc<Chains>,
     /// The lock that each thread asked for last.
     asked: Arc<BTreeMap<ThreadId, (LockId, Taking)>>,
     /// Threads that sleep from their next switch on, and where they decided to.
@@ -108,13 +110,13 @@ impl Lockdep {
             Action::LockInit { lock, subclass } => self.init(moment, event, (*lock, *subclass), findings),
             Action::LockRequest { lock, taking } => {
                 Arc::make_mut(&mut self.asked).insert(thread, (*lock, *taking));
-                if !self.is_settled(moment, (*lock, *taking), false) {
+                if !self.is_checked(moment, (*lock, *taking), false) {
                     let asked = self.asked(moment, event, (*lock, *taking), None);
                     self.check(moment, &asked, findings);
                 }
             }
             Action::Lock { lock, taking } => {
-                if !self.is_settled(moment, (*lock, *taking), true) {
+                if !self.is_checked(moment, (*lock, *taking), true) {
                     let asked = self.asked(moment, event, (*lock, *taking), None);
                     self.check(moment, &asked, findings);
                 }
@@ -187,7 +189,7 @@ impl Lockdep {
     /// Whether [`Lockdep::check`] has nothing to say that it has not said: the sequence of classes was checked,
     /// and none of the rules that look at the locks themselves applies. Nearly all locking is of that kind.
     /// `is_held`: the lock was taken just now, so it is among those held.
-    fn is_settled(&self, moment: &Moment<'_>, (lock, taking): (LockId, Taking), is_held: bool) -> bool {
+    fn is_checked(&self, moment: &Moment<'_>, (lock, taking): (LockId, Taking), is_held: bool) -> bool {
         if taking.attempt || taking.semaphore || !self.classes.is_initialised(lock) {
             return false;
         }
@@ -198,16 +200,17 @@ impl Lockdep {
         if itself != usize::from(is_held) {
             return false;
         }
-        let mut key = CHAIN_SEED;
+        let mut prefix = chains::EMPTY;
         for other in held().filter(|held| !is_held || held.lock != lock) {
             let Some(known) = self.classes.known(other.lock) else { return false };
             let waits_wrongly = taking.wait == WaitKind::Sleeps && other.taking.wait == WaitKind::Spins;
             if other.lock == lock || known == class || waits_wrongly {
                 return false;
             }
-            key = longer_chain(key, known, &other.taking);
+            let Some(longer) = self.chains.after(prefix, (known, &other.taking)) else { return false };
+            prefix = longer;
         }
-        self.chains.contains(&longer_chain(key, class, &taking))
+        self.chains.is_checked(prefix, (class, &taking))
     }
 
     fn asked<'a>(
@@ -254,12 +257,13 @@ impl Lockdep {
         }
         let classes: Vec<ClassId> =
             asked.held.iter().map(|held| self.classes.of(held.lock, &moment.facts.heap)).collect();
-        let chain = chain_key(&asked.held, &classes, asked);
-        let nested = classes.contains(&asked.class);
-        if !nested && self.chains.contains(&chain) {
+        let held = asked.held.iter().zip(&classes).map(|(held, class)| (*class, &held.taking));
+        let prefix = held.clone().try_fold(chains::EMPTY, |prefix, held| self.chains.after(prefix, held));
+        let known = prefix.is_some_and(|prefix| self.chains.is_checked(prefix, (asked.class, &asked.taking)));
+        if known && !classes.contains(&asked.class) {
             return;
         }
-        Arc::make_mut(&mut self.chains).insert(chain);
+        Arc::make_mut(&mut self.chains).insert(held, (asked.class, &asked.taking));
         for (held, class) in asked.held.iter().zip(&classes) {
             if held.taking.is_read_side() {
                 continue;
@@ -649,19 +653,4 @@ fn asks(moment: &Moment<'_>, asked: &Asked<'_>) -> Side {
         stack: asked.event.stack.clone(),
         locks: asked.held.iter().map(|held| held.lock).collect(),
     }
-}
-
-/// A number for what is held and what is asked for, by class and by how they are taken.
-fn chain_key(held: &[HeldLock], classes: &[ClassId], asked: &Asked<'_>) -> u64 {
-    let all = held.iter().zip(classes).map(|(held, class)| (*class, &held.taking));
-    let all = all.chain([(asked.class, &asked.taking)]);
-    all.fold(CHAIN_SEED, |key, (class, taking)| longer_chain(key, class, taking))
-}
-
-const CHAIN_SEED: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// The hash of a sequence with one more class.
-const fn longer_chain(key: u64, class: ClassId, taking: &Taking) -> u64 {
-    let bits = taking.shared as u64 | (taking.recursive as u64) << 1;
-    (key ^ ((class.0 as u64) << 2 | bits)).wrapping_mul(0x0000_0100_0000_01b3)
 }

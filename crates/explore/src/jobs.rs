@@ -149,6 +149,9 @@ pub struct Plan {
     /// How many slices in a row went to first sweeps.
     #[serde(default)]
     slices_of_sweeps: u32,
+    /// Slices since a sample last had one.
+    #[serde(default)]
+    slices_without_sample: u32,
     #[serde(default)]
     heuristics: Heuristics,
 }
@@ -299,6 +302,8 @@ impl Plan {
         };
         let swept = next.is_some_and(|id| self.job(id).is_first_sweep());
         self.slices_of_sweeps = if swept { self.slices_of_sweeps + 1 } else { 0 };
+        let sampled = next.is_some_and(|id| self.job(id).samples);
+        self.slices_without_sample = if sampled { 0 } else { self.slices_without_sample + 1 };
         let proof = next.filter(|id| self.is_proof(*id));
         self.last_proof = proof.or(self.last_proof);
         self.proof_had_turn = proof.is_some();
@@ -383,14 +388,18 @@ impl Plan {
     }
 
     fn next_deepening(&self, capacity: Capacity, busy: &BTreeSet<JobId>) -> Option<JobId> {
+        let proof = self.proof(capacity);
+        let alone = proof.is_some_and(|id| self.deserves_all(id, capacity));
+        if let Some(id) = self.due_sample(busy).filter(|_| !alone) {
+            return Some(id);
+        }
         let sweep = self.next_sweep(busy);
         if sweep.is_some() && self.slices_of_sweeps + 1 < sweep::TURNS_OF_SWEEPS {
             return sweep;
         }
         let suspended = |job: &Job| job.state == State::Suspended;
-        let proof = self.proof(capacity);
         if let Some(id) = proof {
-            match (busy.contains(&id), self.deserves_all(id, capacity)) {
+            match (busy.contains(&id), alone) {
                 (false, true) => return Some(id),
                 (false, false) if !self.proof_had_turn => return Some(id),
                 (true, true) => return None,
@@ -411,7 +420,7 @@ impl Plan {
             |(_, a): &(JobId, &Job), (_, b): &(JobId, &Job)| a.seconds_left().total_cmp(&b.seconds_left());
         // One proof is enough: what others have begun waits.
         let waits_for_proof = |job: &Job| proof.is_some() && job.purpose.is_proof() && job.is_tried();
-        let others = |job: &Job| !job.is_first_sweep() && !waits_for_proof(job);
+        let others = |job: &Job| !job.is_first_sweep() && !job.samples && !waits_for_proof(job);
         let idle = || self.ids().filter(|(id, job)| !busy.contains(id) && others(job));
         let untried = idle()
             .filter(|(_, job)| self.is_to_be_tried(job))
@@ -457,11 +466,12 @@ impl Plan {
             Outcome::GivenUp { why } => self.jobs[id.0].state = State::GivenUp { why },
             Outcome::Bounded { why } => self.jobs[id.0].state = State::Bounded { why },
             // What looks alike was left out, so that nothing else is done with it.
-            Outcome::Exhausted if self.job(id).is_sample() => {
+            Outcome::Exhausted if self.job(id).is_selection() => {
                 self.jobs[id.0].state = State::Exhausted;
             }
             Outcome::Exhausted => {
                 self.jobs[id.0].state = State::Exhausted;
+                self.sample_beside(id);
                 self.close_open(&State::Covered { by: id }, |plan, job| {
                     let bound = plan.job(id).preemptions_max;
                     let within =

@@ -22,8 +22,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use trace::{Access, Choice, Schedule, Subject};
 
-/// How many executions one round has.
-const ROUND: usize = 64;
+/// How many executions one round has at least, and at most. Whoever is done first waits for the others at the
+/// end of a round, so rounds grow with what was run before: by one part in [`ROUNDS_TO_DOUBLE`].
+const ROUND_MIN: usize = 64;
+const ROUND_MAX: usize = 512;
+const ROUNDS_TO_DOUBLE: u64 = 8;
 
 /// An execution to be run: another one up to a decision, and from there on something else. The path of that
 /// other one is shared by all that part from it, because there may be as many as it has decisions.
@@ -150,7 +153,9 @@ impl<N: Clone + Ord + Send> Sweep<N> {
             self.queue = std::mem::take(&mut self.later).into();
             self.preemptions += 1;
         }
-        let items: Vec<Item> = self.queue.drain(..ROUND.min(self.queue.len())).collect();
+        let grown = (self.tally.counts.interleavings / ROUNDS_TO_DOUBLE) as usize;
+        let round = grown.clamp(ROUND_MIN, ROUND_MAX).min(self.queue.len());
+        let items: Vec<Item> = self.queue.drain(..round).collect();
         let slots: Vec<Mutex<Option<Brought<N>>>> = items.iter().map(|_| Mutex::new(None)).collect();
         let (next, first) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
         workers.each(|_, runner| {

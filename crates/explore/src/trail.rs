@@ -136,6 +136,10 @@ impl<S: Subject, O: Observer> Trail<S, O> {
         self.reckoned = (depth, cost);
         let last = self.saved.last();
         let before = last.map_or(0, |last| last.cost);
+        // To come here again from the last clone costs less than another clone.
+        if cost - before < world.subject.clone_instructions() {
+            return;
+        }
         // A long execution has more decisions than there is room for clones: then they come at the distance
         // that they have.
         let is_full = self.bytes > bytes_max - bytes_max / FULL;

@@ -6,10 +6,11 @@ use explore::execution::Decision;
 use explore::random::Random;
 use explore::run::{Bounds, Runner, Strategy};
 use explore::sample::Sample;
-use explore::strategies::{Pct, Pcts, Pos, Poss, RandomWalk};
+use explore::strategies::{Pct, Pcts, Pos, Poss, RandomWalk, Walks};
 use explore::toy::{Program, Toy, programs};
 use explore::world::World;
-use explore::{End, Until, Workers};
+use explore::{End, Options, Until, Verdict, Workers};
+use std::sync::atomic::{AtomicU32, Ordering};
 use trace::{PointSet, StepEnd};
 
 /// A main thread makes `setters` threads that each set a flag and then a second one, and at last one that
@@ -120,4 +121,30 @@ fn outcomes_are_drawn() {
         counts[usize::from(strategy.choose(&decision).unwrap().outcome)] += 1;
     }
     assert!(counts.iter().all(|&count| count > 70), "{program}: {counts:?}");
+}
+
+/// A sample that is stopped at any moment, in the middle of a round, and goes on brings what one brings that
+/// nobody stopped, and so does one with several workers.
+#[test]
+fn stopped_samples_go_on() {
+    let program = reorder(4);
+    let points: PointSet = "everywhere,create".parse().unwrap();
+    let world = World::new(Toy::new(program), ());
+    let options = || Options { until: Until::Exhausted, quantum: 8, ..Options::default() };
+    let sampled = |count: usize, stop_every: u32| {
+        let mut workers = Workers::new(count, &world, &points, usize::MAX, 0);
+        let mut sample: Sample<Walks, ()> = Sample::endless(Walks::new(3), options());
+        let asked = AtomicU32::new(0);
+        let stop = || asked.fetch_add(1, Ordering::Relaxed) % stop_every == stop_every - 1;
+        while sample.counts().interleavings < 200 {
+            sample.round(&mut workers, &stop);
+        }
+        let Verdict::OutOfBudget { .. } = sample.verdict() else { panic!("a sample has no end") };
+        sample.counts()
+    };
+    let expected = sampled(1, u32::MAX);
+    assert_eq!(expected.interleavings, 200);
+    for (workers, stop_every) in [(1, 3), (1, 7), (3, u32::MAX), (2, 5)] {
+        assert_eq!(sampled(workers, stop_every), expected, "{workers} workers, stopped every {stop_every}");
+    }
 }

@@ -393,6 +393,76 @@ fn the_draft_of_pintos_fits_at_once() {
     }
 }
 
+/// A kernel of which only a function tells who runs, with an allocator that wraps another, and with a pair of
+/// functions that are called as locks are and only turn interrupts off.
+#[test]
+fn the_draft_of_a_typical_pebbles_kernel() {
+    let source = "
+        enum state { NOT_YET, RUNNABLE_FIRST, RUNNABLE_LAST, SUSPENDED, EXITED };
+        typedef struct tcb { int id; void *saved_esp; enum state state; } tcb_t;
+        static struct { tcb_t *idle; int ticks; } scheduler;
+        unsigned get_esp(void);
+        tcb_t *get_tcb(void) { return *(tcb_t **)((get_esp() & ~0x1fff) + 0x1ff8); }
+        void *_malloc(unsigned size) { return (void *)size; }
+        void _free(void *block) { (void)block; }
+        void *malloc(unsigned size) { return _malloc(size); }
+        void *_memalign(unsigned alignment, unsigned size) { return (void *)(size & ~alignment); }
+        void *memalign(unsigned alignment, unsigned size) { return _memalign(alignment, size); }
+        void schedule(tcb_t *thread) { thread->state = RUNNABLE_FIRST; }
+        void thread_exit(void) { get_tcb()->state = EXITED; }
+        void free(void *block) { _free(block); }
+        tcb_t *create_tcb_entry(int id) { tcb_t *new = malloc(sizeof *new); new->id = id; return new; }
+        tcb_t *new_program(void) { return create_tcb_entry(1); }
+        typedef struct mutex { int owner; } mutex_t;
+        void mutex_lock(mutex_t *m) { m->owner = get_tcb()->id; }
+        void scheduler_mutex_unlock(mutex_t *m) { m->owner = 0; }
+        void mutex_unlock(mutex_t *m) { scheduler_mutex_unlock(m); }
+        mutex_t mutex;
+        void lock(void) { __asm__(\"cli\"); }
+        void unlock(void) { __asm__(\"sti\"); }
+        unsigned get_esp(void) { return 0; }
+        void start(void) { lock(); mutex_lock(&mutex); mutex_unlock(&mutex); free(new_program()); free(get_tcb()); free(memalign(8, 8)); unlock(); schedule(scheduler.idle); thread_exit(); }";
+    let draft = init::draft(&image("k.c", source, &["-g", "-O0"]));
+    for line in [
+        "running = \"*(struct tcb **)(($esp & ~0x1fff) + 0x1ff8)\"",
+        "id = \"t->id\"",
+        "stack-pointer = \"t->saved_esp\"",
+        "create = [{ on = \"leave create_tcb_entry\", thread = \"ret\", if = \"ret\" }]",
+        "when = \"t->state == RUNNABLE_FIRST || t->state == RUNNABLE_LAST\"",
+        "{ on = \"leave _memalign\", address = \"ret\", size = \"arg1\", if = \"ret\" }",
+        "trusted = [\"malloc\", \"memalign\", \"free\"]",
+        "exit = [{ on = \"enter thread_exit\" }]",
+        "thread = \"scheduler.idle\"",
+        "unlock = \"scheduler_mutex_unlock\"",
+    ] {
+        assert!(draft.contains(line), "{line}: {draft}");
+    }
+    for wrong in ["leave malloc", "lock = \"lock\""] {
+        assert!(!draft.contains(wrong), "{wrong}: {draft}");
+    }
+    // Where its code does not say how, the function is named, and what it returns is a thread all the same.
+    let other = source.replace("& ~0x1fff) + 0x1ff8", "/ 8)");
+    let draft = init::draft(&image("k.c", &other, &["-g", "-O0"]));
+    for line in ["# not found: what get_tcb computes", "create = [{ on = \"leave create_tcb_entry\""] {
+        assert!(draft.contains(line), "{line}: {draft}");
+    }
+}
+
+/// A kernel of somebody's own: the variable that says who runs has no usual name.
+#[test]
+fn who_runs_is_known_by_what_it_looks_like() {
+    let source = "
+        typedef struct process { struct process *next; int pid; unsigned esp; int state; } PROCESS;
+        struct file { int id; int state; };
+        PROCESS *c, *idle_process; struct file *open_file;
+        void start(void) { c = idle_process; c->pid = open_file->id; }";
+    let draft = init::draft(&image("k.c", source, &["-g", "-O0"]));
+    assert!(draft.contains("current = \"c\""), "{draft}");
+    let two = source.replace("*idle_process", "*idle_process, *d");
+    let draft = init::draft(&image("k.c", &two, &["-g", "-O0"]));
+    assert!(!draft.contains("current = \"c\""), "{draft}");
+}
+
 /// Blocks that a kernel keeps are declared by their sizes, which its types decide.
 #[test]
 fn sizes_that_are_kept_are_numbers() {

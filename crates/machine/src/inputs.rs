@@ -233,6 +233,11 @@ impl Machine {
         self.tape.as_deref()
     }
 
+    /// Ends what [`Machine::record`] began, and gives what came in.
+    pub fn take_tape(&mut self) -> Option<Tape> {
+        self.tape.take().map(|tape| *tape)
+    }
+
     fn on_tape(&mut self, input: impl FnOnce() -> Input) {
         if let Some(tape) = &mut self.tape {
             tape.push(input());

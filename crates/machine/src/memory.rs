@@ -99,21 +99,78 @@ fn own<T>(shared: &mut Option<Arc<T>>, copy: impl FnOnce(&Option<Arc<T>>) -> Arc
     unsafe { &mut *Arc::as_ptr(shared).cast_mut() }
 }
 
+/// Keeps the buffer of a page that nobody else holds.
+fn recycle_page(pool: &mut Vec<Arc<Page>>, mut page: Arc<Page>) {
+    if pool.len() < POOL_PAGES_MAX && Arc::get_mut(&mut page).is_some() {
+        pool.push(page);
+    }
+}
+
+/// Takes the page buffers out of a leaf that nobody else holds.
+fn recycle_leaf(pool: &mut Vec<Arc<Page>>, leaf: Arc<Leaf>) {
+    let Ok(leaf) = Arc::try_unwrap(leaf) else { return };
+    leaf.into_iter().flatten().for_each(|page| recycle_page(pool, page));
+}
+
 /// Takes the page buffers out of a branch that nobody else holds.
 fn recycle(branch: Option<Arc<Branch>>) {
     let Some(Ok(branch)) = branch.map(Arc::try_unwrap) else { return };
     // A thread that ends has no pool any more: the pages are just freed.
     let _ = POOL.try_with(|pool| {
         let mut pool = pool.borrow_mut();
-        for leaf in branch.into_iter().flatten() {
-            let Ok(leaf) = Arc::try_unwrap(leaf) else { continue };
-            for mut page in leaf.into_iter().flatten() {
-                if pool.len() < POOL_PAGES_MAX && Arc::get_mut(&mut page).is_some() {
-                    pool.push(page);
-                }
+        branch.into_iter().flatten().for_each(|leaf| recycle_leaf(&mut pool, leaf));
+    });
+}
+
+/// Given each frame whose page was replaced, with the old bytes and the new.
+type Changed<'a> = &'a mut dyn FnMut(u64, &[u8; PAGE], &[u8; PAGE]);
+
+/// Gives a leaf the pages of another. False: it had them all.
+fn restore_pages(mine: &mut Leaf, theirs: &Leaf, first: u64, changed: Changed<'_>) -> bool {
+    let mut any = false;
+    for ((mine, theirs), frame) in mine.iter_mut().zip(theirs).zip(first..) {
+        if !is_same(mine, theirs) {
+            any = true;
+            let old = std::mem::replace(mine, theirs.clone());
+            changed(frame, page(&old).bytes(), page(theirs).bytes());
+            if let Some(old) = old {
+                let _ = POOL.try_with(|pool| recycle_page(&mut pool.borrow_mut(), old));
             }
         }
-    });
+    }
+    any
+}
+
+/// Gives a branch the pages of another. A leaf that is this branch's alone, and that had other pages, stays
+/// one: most likely it is written again. False: no leaf did.
+fn restore_leaves(mine: &mut Branch, theirs: &Branch, first: u64, changed: Changed<'_>) -> bool {
+    let mut any = false;
+    for ((mine, theirs), first) in mine.iter_mut().zip(theirs).zip((first..).step_by(FANOUT)) {
+        if is_same(mine, theirs) {
+            continue;
+        }
+        if let (Some(mine), Some(theirs)) = (mine.as_mut().and_then(Arc::get_mut), theirs)
+            && restore_pages(mine, theirs, first, changed)
+        {
+            any = true;
+            continue;
+        }
+        let old = std::mem::replace(mine, theirs.clone());
+        name_changes(&old, theirs, first, changed);
+        if let Some(old) = old {
+            let _ = POOL.try_with(|pool| recycle_leaf(&mut pool.borrow_mut(), old));
+        }
+    }
+    any
+}
+
+/// Names the pages that two leaves do not have in common.
+fn name_changes(old: &Option<Arc<Leaf>>, new: &Option<Arc<Leaf>>, first: u64, changed: Changed<'_>) {
+    for ((old, new), frame) in pages(old).iter().zip(pages(new)).zip(first..) {
+        if !is_same(old, new) {
+            changed(frame, page(old).bytes(), page(new).bytes());
+        }
+    }
 }
 
 /// What was written from outside the processor since it last looked.
@@ -263,7 +320,8 @@ impl Memory {
     }
 
     /// Becomes equal to `source` and names each frame whose page was replaced, with the old bytes and the
-    /// new.
+    /// new. Branches and leaves that are this memory's alone stay and get other pages: copying them for the
+    /// next write would mean to count a reference for each of their pages, which all workers share.
     pub(crate) fn restore(&mut self, source: &Self, mut changed: impl FnMut(u64, &[u8; PAGE], &[u8; PAGE])) {
         source.cloned.store(true, Ordering::Relaxed);
         if self.frames != source.frames || self.rom != source.rom {
@@ -275,15 +333,17 @@ impl Memory {
             if is_same(mine, theirs) {
                 continue;
             }
+            let first = (a * FANOUT * FANOUT) as u64;
+            if let (Some(mine), Some(theirs)) = (mine.as_mut().and_then(Arc::get_mut), theirs)
+                && restore_leaves(mine, theirs, first, &mut changed)
+            {
+                continue;
+            }
             let old = std::mem::replace(mine, theirs.clone());
-            for (b, (old, new)) in leaves(&old).iter().zip(leaves(theirs)).enumerate() {
-                if is_same(old, new) {
-                    continue;
-                }
-                for (c, (old, new)) in pages(old).iter().zip(pages(new)).enumerate() {
-                    if !is_same(old, new) {
-                        changed(((a * FANOUT + b) * FANOUT + c) as u64, page(old).bytes(), page(new).bytes());
-                    }
+            for ((old, new), first) in leaves(&old).iter().zip(leaves(theirs)).zip((first..).step_by(FANOUT))
+            {
+                if !is_same(old, new) {
+                    name_changes(old, new, first, &mut changed);
                 }
             }
             recycle(old);
@@ -486,6 +546,9 @@ mod tests {
         live.restore(&snapshot, |frame, _, _| changed.push(frame));
         assert_eq!(changed, [3, 5, 900, 9000]);
         assert_eq!(POOL.with_borrow(Vec::len), 4);
+        // The way to what was written is still its own where the other has one, and is not copied again.
+        assert_eq!(live.bytes_apart(&snapshot), size_of::<Branch>() + size_of::<Leaf>());
+        live.restore(&snapshot, |frame, _, _| panic!("{frame}"));
         assert_eq!(live.bytes_apart(&snapshot), 0);
         assert_eq!((live.read_u8(PhysAddr(0x5000)), live.read_u8(PhysAddr(0x3000))), (1, 0));
     }

@@ -11,7 +11,10 @@ const WORD_BYTES: u64 = 8;
 const FRAME_BYTES: u64 = 4096;
 
 /// The words of one frame, a bit each.
-type Bits = [u64; (FRAME_BYTES / WORD_BYTES / 64) as usize];
+pub(crate) type Bits = [u64; (FRAME_BYTES / WORD_BYTES / 64) as usize];
+
+/// All words of a frame.
+pub(crate) const ALL_WORDS: Bits = [u64::MAX; (FRAME_BYTES / WORD_BYTES / 64) as usize];
 
 /// A set of words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,8 +89,9 @@ impl WordSet {
         self.frames.keys().copied()
     }
 
-    pub(crate) fn has_frame(&self, frame: u64) -> bool {
-        self.frames.contains_key(&frame)
+    /// The words of the set in this frame.
+    pub(crate) fn bits_of(&self, frame: u64) -> Bits {
+        self.frames.get(&frame).copied().unwrap_or_default()
     }
 
     /// Are the words of this frame the same in the other set?

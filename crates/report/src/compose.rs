@@ -17,7 +17,7 @@ use library::{Library, innermost, namesakes};
 use sides::rounds;
 
 use crate::classes;
-use crate::story::{End, EndKind, Excerpt, Lane, Note, NoteKind, Place, Row, Story, Thread};
+use crate::story::{Conflict, End, EndKind, Excerpt, Lane, Note, NoteKind, Place, Row, Story, Thread};
 use crate::words::Facts;
 use detect::{Finding, FindingKind};
 use std::cell::RefCell;
@@ -58,6 +58,8 @@ pub struct Context<'a> {
     pub blocking: &'a dyn Fn(&str) -> bool,
     /// Whether a function offers the processor to others.
     pub yields: &'a dyn Fn(&str) -> bool,
+    /// What a function waits for, where that is no thread: "a device", "the clock".
+    pub awaits: &'a dyn Fn(&str) -> Option<&'static str>,
     /// Whether a function handles exceptions.
     pub faults: &'a dyn Fn(&str) -> bool,
     /// Whether a program is under test, not the kernel.
@@ -164,16 +166,29 @@ impl<'a> Composer<'a> {
         let premature = self.premature(&rows, &columns, &mut conflicts);
         conflicts::mark(&mut rows, &conflicts);
         rows.iter_mut().for_each(passing::note_last);
+        let of_bug = conflicts.iter().filter(|conflict| conflict.bug);
+        let touching: BTreeSet<usize> = of_bug
+            .flat_map(|conflict| [conflict.rows.0, conflict.rows.1])
+            .map(|row| rows[row].column)
+            .collect();
         let taking_part = |column: usize| {
             let thread = columns[column];
-            thread == finding.thread || finding.sides.iter().any(|side| side.thread == thread)
+            thread == finding.thread
+                || finding.sides.iter().any(|side| side.thread == thread)
+                || touching.contains(&column)
         };
+        let bystanders: Vec<String> =
+            (0..columns.len()).filter(|at| !taking_part(*at)).map(|at| columns[at].to_string()).collect();
+        // Where it is known which memory the bug is about, what else is shared with everybody, such as a table of
+        // processes or the queue of a disk, gives nobody a part in it.
+        let known = conflicts.iter().any(|conflict| conflict.bug);
         let mut preempted_before = false;
         for (at, row) in rows.iter_mut().enumerate() {
-            let shares = conflicts.iter().any(|conflict| conflict.rows.0 == at || conflict.rows.1 == at);
+            let joins = |conflict: &Conflict| conflict.rows.0 == at || conflict.rows.1 == at;
+            let shares = conflicts.iter().any(|conflict| joins(conflict) && (conflict.bug || !known));
             // Whoever comes in at a preemption is what it is about.
             let comes_in = preempted_before && row.end.kind != EndKind::Switched;
-            row.minor = !shares && !comes_in && !taking_part(row.column) && is_quiet(row);
+            row.minor = !shares && !comes_in && !taking_part(row.column) && is_quiet(row, &bystanders);
             if !row.minor {
                 preempted_before = row.end.kind == EndKind::Preempted;
             }
@@ -285,16 +300,16 @@ impl<'a> Composer<'a> {
                 let to = self.library.relevant(&draft.stack).unwrap_or_default();
                 (End { kind: EndKind::Stopped, text: "stops here".to_string() }, to)
             });
-            lanes[column] = Lane::Running;
             for (thread, lane) in &draft.changes {
                 if let Some(at) = columns.iter().position(|known| known == thread) {
                     lanes[at] = *lane;
                 }
             }
+            lanes[column] = Lane::Running;
             let shown = lanes.clone();
             lanes[column] = match end.kind {
                 EndKind::Exited => Lane::Gone,
-                EndKind::Blocked => Lane::Blocked,
+                EndKind::Blocked if !draft.woken => Lane::Blocked,
                 _ => Lane::Ready,
             };
             rows.push(Row {
@@ -343,9 +358,13 @@ impl<'a> Composer<'a> {
     }
 }
 
-/// Whether nothing in the row is of interest by itself.
-fn is_quiet(row: &Row) -> bool {
+/// Whether nothing in the row is of interest by itself; who wakes whom is none if that one has no part in the
+/// bug, as where the interrupt of a disk comes.
+fn is_quiet(row: &Row, bystanders: &[String]) -> bool {
     let locks = |note: &Note| matches!(note.kind, NoteKind::Lock | NoteKind::Unlock);
+    let of_bystander = |note: &Note| {
+        note.text.strip_prefix("wakes ").is_some_and(|woken| bystanders.iter().any(|known| known == woken))
+    };
     !matches!(row.end.kind, EndKind::Bug | EndKind::Preempted | EndKind::Exited)
-        && row.notes.iter().all(|note| !note.major || locks(note))
+        && row.notes.iter().all(|note| !note.major || locks(note) || of_bystander(note))
 }

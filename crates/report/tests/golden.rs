@@ -185,6 +185,7 @@ fn story_of_kernel(
         plumbing: &|function| ["schedule", "context_switch", "deschedule"].contains(&function),
         blocking: &|_| false,
         yields: &|_| false,
+        awaits: &|_| None,
         faults,
         program: false,
     };
@@ -334,6 +335,7 @@ fn a_story_can_be_composed_from_little() {
                 plumbing: &|_| false,
                 blocking: &|_| false,
                 yields: &|_| false,
+                awaits: &|_| None,
                 faults: &|_| false,
                 program: false,
             };
@@ -390,6 +392,7 @@ fn a_hostile_guest_is_shown_not_obeyed() {
         plumbing: &|_| false,
         blocking: &|_| false,
         yields: &|_| false,
+        awaits: &|_| None,
         faults: &|_| false,
         program: false,
     };

@@ -77,6 +77,9 @@ enum Happened<'a> {
         /// Only executions with one preemption belong to the job, one for each place of the code.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         scouts: bool,
+        /// Chance decides which executions belong to the job.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        samples: bool,
         purpose: Purpose,
         #[serde(flatten)]
         state: StateName<'a>,
@@ -159,6 +162,7 @@ fn emit_jobs(plan: &Plan, shown: &mut Vec<(State, u64)>, is_news: impl Fn(&Job, 
             preemptions_max: job.preemptions_max,
             delays_max: job.delays_max,
             scouts: job.scouts,
+            samples: job.samples,
             purpose: job.purpose,
             state: state_name(&job.state),
             interleavings: job.standing.interleavings,

@@ -45,13 +45,7 @@ impl Terminal {
 
     /// Waits for input, at most so long; `None` waits for ever.
     pub fn wait(&self, millis: Option<u64>) {
-        let input = stdin();
-        let timeout = millis.map(|millis| Timespec {
-            tv_sec: (millis / 1000) as i64,
-            tv_nsec: (millis % 1000 * 1_000_000) as i64,
-        });
-        // An interrupted wait is a short one.
-        let _ = poll(&mut [PollFd::new(&input, PollFlags::IN)], timeout.as_ref());
+        wait_for_input(millis);
     }
 
     /// Whether more may come.
@@ -77,6 +71,18 @@ impl Drop for Terminal {
         // Nothing is left to be done if the terminal is gone.
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
     }
+}
+
+/// Waits until the standard input has something, or its end, at most so long; `None` waits for ever. Whether
+/// there is something.
+pub fn wait_for_input(millis: Option<u64>) -> bool {
+    let input = stdin();
+    let timeout = millis.map(|millis| Timespec {
+        tv_sec: (millis / 1000) as i64,
+        tv_nsec: (millis % 1000 * 1_000_000) as i64,
+    });
+    // An interrupted wait is a short one.
+    poll(&mut [PollFd::new(&input, PollFlags::IN)], timeout.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
 /// Turns a terminal's bytes into keys.

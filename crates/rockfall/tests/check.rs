@@ -223,3 +223,40 @@ fn a_session_is_watched() {
     assert!(long["instructions"].as_u64() > short["instructions"].as_u64(), "{long:#} {short:#}");
     assert!(shown.contains("fork_test"), "{shown}");
 }
+
+/// The guest starts before the pipe has ended, and is typed to as lines come: who waits for the guest's answer
+/// before writing the next line gets it.
+#[test]
+fn a_pipe_that_stays_open_is_read_as_lines_come() {
+    use std::io::{Read as _, Write as _};
+    use std::process::Stdio;
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("check-open-pipe");
+    Build::default().image(&folder).unwrap_or_else(|error| panic!("{error}"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    command.args(["check", "kernel", "-k", "pebbles", "--free", "--keys", "--lockdep", "--json"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.current_dir(&folder).spawn().expect("it starts");
+    let mut pipe = child.stdin.take().expect("a pipe");
+    let mut console = child.stderr.take().expect("a pipe");
+    let mut shown = String::new();
+    for line in ["fork_test\n", "vanish_vanish"] {
+        pipe.write_all(line.as_bytes()).expect("it listens");
+        // The last line has no end but that of the pipe.
+        if !line.ends_with('\n') {
+            break;
+        }
+        let mut bytes = [0; 256];
+        while !shown.contains(line.trim_end()) {
+            let length = console.read(&mut bytes).expect("it speaks");
+            assert!(length > 0, "it ended with the pipe open: {shown}");
+            shown += &String::from_utf8_lossy(&bytes[..length]);
+        }
+    }
+    drop(pipe);
+    let mut rest = Vec::new();
+    console.read_to_end(&mut rest).expect("it speaks");
+    shown += &String::from_utf8_lossy(&rest);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(serde_json::from_slice::<serde_json::Value>(&output.stdout).is_ok(), "{shown}");
+    assert!(shown.contains("vanish_vanish"), "{shown}");
+}

@@ -41,6 +41,8 @@ fn a_folder_of_pintos() {
     let disk = std::fs::read(folder.join("rockfall/threads.dsk")).expect("written");
     assert!(disk.starts_with(b"loader") && disk[512..].starts_with(b"kernel"));
     assert!(folder.join("rockfall/pintos.toml").exists());
+    // What was built is no Pintos.
+    assert!(text.contains("The description is not made for this kernel.") && text.contains("rockfall init "));
     assert!(text.contains("'--tests' adds tests of ours that show more: rockfall-sema"), "{text}");
     let (code, text) = rockfall(&folder, &["new", "pintos", ".", "--tests"]);
     assert_eq!(code, Some(2), "{text}");
@@ -69,6 +71,25 @@ fn a_folder_of_pintos() {
     let (code, text) = rockfall(&folder, &["new", "xv6", "."]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("there is no kernel.ld"), "{text}");
+}
+
+/// A kernel that comes to nothing at its first instruction was mostly built by another compiler than its makefile is for.
+#[test]
+fn a_kernel_that_dies_at_once() {
+    let folder = folder("dies");
+    let source = "__asm__(\".section .multiboot, \\\"a\\\"\\n.long 0x1badb002, 0, -0x1badb002\\n.text\\n\"
+                  \".globl start\\nstart: lidt nothing\\n int3\\n.data\\nnothing: .word 0\\n.long 0\\n\");\n";
+    write(&folder, "dies.c", source.as_bytes());
+    write(&folder, "k.toml", b"name = \"dies\"\nannotations = true\n[test]\ninput = \"none\"\n");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guests/tiny/tiny.ld");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-m32", "-g", "-nostdlib", "-static", "-fno-pie", "-no-pie", "-o", "kernel", "dies.c", "-T"]);
+    assert!(gcc.arg(script).current_dir(&folder).status().expect("gcc starts").success());
+    let (code, text) = rockfall(&folder, &["doctor", "kernel", "-k", "k.toml"]);
+    assert_eq!(code, Some(2), "{text}");
+    for word in ["triple fault", "--memory", "-fcf-protection=none"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
 }
 
 #[test]

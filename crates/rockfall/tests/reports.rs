@@ -277,8 +277,7 @@ fn panic() {
                 ╳  ┊  ┃  ┊   · wakes t3
                 ╳  ┊  ┃  ┊   to thread_exit  exit.c:43  in system call vanish
                 ╳  ┊  ┃  ┊   → ends
-             6  ╳  ┃     ┊   to cond_wait  sync.c:60  in system call wait
-                ╳  ┃     ┊   → gives up the processor
+                … row 6: t3 had no part in it …
              7  ╳  ┊     ┃   to thread_exit  exit.c:26  in system call vanish
                 ╳  ┊     ┃   → ends
              8  ┊  ┃         · wakes t2

@@ -61,6 +61,12 @@ pub trait Subject: Clone + Send {
         None
     }
 
+    /// What it costs to clone this subject, and to copy what is shared with the clone when it changes, as a
+    /// number of instructions: less than that is rather executed again.
+    fn clone_instructions(&self) -> u64 {
+        0
+    }
+
     /// About how many bytes of memory this subject needs for itself while `other`, a clone of the same
     /// family, is kept too.
     fn bytes_apart(&self, other: &Self) -> usize {

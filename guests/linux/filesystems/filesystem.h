@@ -77,9 +77,13 @@ static void disk_mount(const char *type, const char *options)
     close(control);
 }
 
-/* Takes the disk off and runs its checker, which must be content. */
+/* Takes the disk off and runs its checker, which must be content. With UNCHECKED it does not, so that what that takes can be
+ * measured. */
 static void disk_check(char *const words[])
 {
+#ifdef UNCHECKED
+    (void)words;
+#else
     int status = -1;
     expect(umount(DISK) == 0);
     pid_t checker = fork();
@@ -89,6 +93,7 @@ static void disk_check(char *const words[])
     }
     expect(waitpid(checker, &status, 0) == checker);
     expect(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+#endif
 }
 
 /* What two bodies do at once: each in one folder, with names that meet. */

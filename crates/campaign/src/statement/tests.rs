@@ -200,3 +200,58 @@ fn nothing_done_is_nothing_claimed() {
         "#]],
     );
 }
+
+#[test]
+fn what_chance_chose_proves_nothing() {
+    let mut plan = plan(&[], &[]).sweeping();
+    let find =
+        |plan: &Plan, test: &dyn Fn(&Job) -> bool| JobId(plan.jobs().iter().position(test).expect("a job"));
+    let report = |plan: &mut Plan, id, interleavings, outcome| {
+        plan.report(id, JobProgress { interleavings, ..JobProgress::default() }, outcome);
+    };
+    let sweep = find(&plan, &|job| job.preemptions_max == Some(1));
+    report(&mut plan, sweep, 7, Outcome::Exhausted);
+    let sample = find(&plan, &|job| job.samples);
+    while plan.next(Capacity { seconds: 60.0, cores: 1 }, &BTreeSet::new()) != Some(sample) {}
+    report(&mut plan, sample, 5, Outcome::GoesOn);
+    check(
+        &plan,
+        Ending::Late,
+        expect![[r#"
+        test x of y: no bug found, but this is no proof (time is up)
+          The same command again goes on from here.
+          12 interleavings in 6 state spaces, 1.5 s; 0 data races seen
+          One run of the test takes 96,000 instructions.
+        No preemption was tried inside of malloc (sealed).
+        Nothing is claimed of what happens inside of mutex_lock (trusted).
+        Accesses by or to v1, v2, v3, v4, v5 and 3 more were not looked at (ignored by the description).
+        Exhausted likewise, but for more preemptions than told:
+          lock, unlock, at most one preemption: 7 interleavings
+        Not exhausted:
+          lock, unlock, at most 2 preemptions: 0 interleavings, 0.0 %, unknown time left
+          4 state spaces, not begun
+        Run without a bug, which proves nothing:
+          lock, unlock, chosen by chance: 5 interleavings
+        Data races: 0 without harm in the spaces exhausted, 0 untested.
+    "#]],
+    );
+    report(&mut plan, sample, 6, Outcome::Bug);
+    check(
+        &plan,
+        Ending::Bug,
+        expect![[r#"
+
+        The search ended with the bug.
+          It showed with lock, unlock, chosen by chance, after 6 interleavings
+          13 interleavings in 6 state spaces, 1.5 s; 0 data races seen
+          One run of the test takes 96,000 instructions.
+        No preemption was tried inside of malloc (sealed).
+        Nothing is claimed of what happens inside of mutex_lock (trusted).
+        Accesses by or to v1, v2, v3, v4, v5 and 3 more were not looked at (ignored by the description).
+        Exhausted likewise, but for more preemptions than told:
+          lock, unlock, at most one preemption: 7 interleavings
+        Not exhausted: 3 state spaces, 3 of them not begun.
+        Data races: 0 leading to the bug, 0 without harm in the spaces exhausted, 0 untested.
+    "#]],
+    );
+}

@@ -17,6 +17,7 @@ impl Statement {
         self.add_exhausted(&mut lines);
         self.add_never_met(&mut lines);
         self.add_unfinished(&mut lines);
+        self.add_sampled(&mut lines);
         lines.extend(self.given_up.iter().map(given_up));
         lines.push(self.race_line());
         lines.join("\n") + "\n"
@@ -159,6 +160,15 @@ impl Statement {
         }
     }
 
+    /// Adds what chance chose.
+    fn add_sampled(&self, lines: &mut Vec<String>) {
+        if self.sampled.is_empty() || self.ending == Ending::Bug {
+            return;
+        }
+        lines.push("Run without a bug, which proves nothing:".to_owned());
+        lines.extend(self.sampled.iter().map(|space| format!("  {}: {}", space.points, space.standing)));
+    }
+
     fn race_line(&self) -> String {
         let Some(RaceCounts { failing, benign, untested, .. }) = self.races else {
             return "Data races were not looked for.".to_owned();
@@ -180,7 +190,9 @@ impl Statement {
 /// How much was explored of the space that has the bug, and how large that is expected to be.
 fn searched(space: &Space) -> String {
     let (n, share) = (space.interleavings, space.explored);
-    let size = if n > 1 && share > 0.0 {
+    let size = if space.sampled {
+        String::new()
+    } else if n > 1 && share > 0.0 {
         let (percent, all) = (100.0 * share, n as f64 / share);
         format!(", about {percent:.1} % of {all:.0} in that space")
     } else {

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use trace::{LockId, VirtAddr};
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClassId(pub u32);
 
 #[derive(Clone, Debug, Default)]

@@ -128,6 +128,9 @@ pub struct Job {
     /// [`crate::scout::Scout`].
     #[serde(default)]
     pub scouts: bool,
+    /// Whether chance decides which executions belong to the job: see [`crate::sample::Sample`].
+    #[serde(default)]
+    pub samples: bool,
     /// The instructions that this job saw racing.
     pub(super) seen: BTreeSet<VirtAddr>,
     #[serde(default)]
@@ -138,24 +141,36 @@ impl Job {
     pub(super) fn new(points: PointSet, purpose: Purpose) -> Self {
         let (standing, seen) = (JobProgress::default(), BTreeSet::new());
         let (state, heuristics) = (State::Pending, Heuristics::DEFAULT);
-        let (preemptions_max, delays_max, scouts) = (None, None, false);
-        Self { points, purpose, state, standing, preemptions_max, delays_max, scouts, seen, heuristics }
+        let (preemptions_max, delays_max, scouts, samples) = (None, None, false, false);
+        Self {
+            points,
+            purpose,
+            state,
+            standing,
+            preemptions_max,
+            delays_max,
+            scouts,
+            samples,
+            seen,
+            heuristics,
+        }
     }
 
     /// Whether all executions belong to the job, however many preemptions they have.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
-        self.preemptions_max.is_none() && !self.is_sample()
+        self.preemptions_max.is_none() && !self.is_selection()
     }
 
-    /// Whether executions are left out that only look like others, so that its end proves nothing.
-    pub(super) const fn is_sample(&self) -> bool {
-        self.delays_max.is_some() || self.scouts
+    /// Whether executions are left out by chance, or because they look like others, so that its end proves
+    /// nothing.
+    pub(super) const fn is_selection(&self) -> bool {
+        self.delays_max.is_some() || self.scouts || self.samples
     }
 
     /// Whether this is one of the first sweeps, which go before all other jobs.
     pub(super) fn is_first_sweep(&self) -> bool {
-        self.preemptions_max == Some(1) || self.is_sample()
+        self.preemptions_max == Some(1) || self.delays_max.is_some() || self.scouts
     }
 
     pub(super) fn is_tried(&self) -> bool {

@@ -15,6 +15,11 @@
 //! A sweep may turn out to be long, because the test comes to the same places again and again, or because it
 //! has two preemptions; then each place is tried once before it goes on ([`crate::scout::Scout`]).
 //!
+//! What needs several preemptions far apart is beyond all of these. Once the points known beforehand were swept, or
+//! their sweep is known to be long, chance chooses among them ([`crate::sample::Sample`]), for every
+//! [`TURNS_OF_SAMPLES`]th slice, as long as anything else is left to do: there is no end to a sample, and it
+//! proves nothing.
+//!
 //! On one core the first sweeps have all turns but every [`TURNS_OF_SWEEPS`]th; on several cores they have
 //! one core each. The second sweep takes its turn among the other jobs. What is exhausted under a bound
 //! proves nothing beyond it, so a sweep makes no job needless except another sweep with fewer points and no
@@ -26,6 +31,8 @@ use trace::{PointRule, PointSet};
 
 /// One slice in so many goes to another job than a first sweep.
 pub(super) const TURNS_OF_SWEEPS: u32 = 4;
+/// One slice in so many goes to a sample, once there is one.
+pub(super) const TURNS_OF_SAMPLES: u32 = 5;
 /// With so many threads in its first execution a test is swept with delays first: with fewer, sweeps with
 /// preemptions run the same executions and are no longer.
 pub const THREADS_MANY: usize = 5;
@@ -65,7 +72,38 @@ impl Plan {
             let mut job = Job::new(sweep.points.clone(), Purpose::Sweep);
             (job.scouts, job.heuristics) = (true, self.heuristics);
             self.jobs.push(job);
+            self.sample_beside(id);
         }
+    }
+
+    /// Adds a sample of the points known beforehand, if this job is their sweep.
+    pub(super) fn sample_beside(&mut self, id: JobId) {
+        let (sweep, points) = (self.job(id), self.beforehand());
+        let is_sampled = || self.jobs.iter().any(|job| job.samples);
+        if sweep.preemptions_max == Some(1) && sweep.points == points && !is_sampled() {
+            let mut job = Job::new(points, Purpose::Sweep);
+            (job.samples, job.heuristics) = (true, self.heuristics);
+            self.jobs.push(job);
+            self.slices_without_sample = 0;
+        }
+    }
+
+    /// The sample whose turn it is, if something else is left to do as well.
+    pub(super) fn due_sample(&self, busy: &BTreeSet<JobId>) -> Option<JobId> {
+        let is_due = self.slices_without_sample + 1 >= TURNS_OF_SAMPLES;
+        let sample = self.find(|job| job.samples && job.state.is_open());
+        sample.filter(|id| is_due && !busy.contains(id) && self.is_open())
+    }
+
+    /// Whether something is left to do beside samples, which have no end.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.jobs.iter().any(|job| job.state.is_open() && !job.samples)
+    }
+
+    /// The samples that were begun and found no bug.
+    pub fn sampled(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.iter().filter(|job| job.samples && job.standing.interleavings > 0 && job.state.is_open())
     }
 
     /// Adds a sweep with delays for racing instructions that none has yet.

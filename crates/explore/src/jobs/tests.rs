@@ -616,3 +616,35 @@ fn long_sweeps_are_scouted() {
     assert!(others.map(|(_, job)| &job.state).all(State::is_open));
     assert_eq!((plan.swept().count(), plan.verified().count()), (0, 0));
 }
+
+/// Beside a sweep that is long chance has every fifth turn, as long as there is something else to do, and a
+/// space that is exhausted makes it needless.
+#[test]
+fn chance_has_its_turns() {
+    let long = || {
+        let mut plan = plan("- lock unlock").sweeping();
+        let sweep = plan.find(|job| job.preemptions_max == Some(1)).expect("a sweep");
+        assert_eq!(plan.find(|job| job.samples), None);
+        let standing = JobProgress { interleavings: 40, seconds_left: Some(600.0), ..JobProgress::default() };
+        plan.report(sweep, standing, Outcome::GoesOn);
+        let sample = plan.find(|job| job.samples).expect("a sample");
+        (plan, sample)
+    };
+    let (mut plan, sample) = long();
+    assert_eq!(plan.job(sample).points, points("lock,unlock"));
+    let turns: Vec<Option<JobId>> = (0..20).map(|_| plan.next(alone(60.0), &BTreeSet::new())).collect();
+    assert_eq!(turns.iter().filter(|turn| **turn == Some(sample)).count(), 4, "{turns:?}");
+    plan.report(sample, JobProgress { interleavings: 9, ..JobProgress::default() }, Outcome::GoesOn);
+    assert_eq!((plan.sampled().count(), plan.swept().count(), plan.verified().count()), (1, 0, 0));
+    let others: Vec<JobId> = plan.ids().map(|(id, _)| id).filter(|id| *id != sample).collect();
+    for id in others {
+        plan.report(id, JobProgress::default(), Outcome::GivenUp { why: "it cannot be run".into() });
+    }
+    assert!(!plan.is_open() && plan.job(sample).state.is_open());
+    assert_eq!((0..9).find_map(|_| plan.next(alone(60.0), &BTreeSet::new())), None);
+
+    let (mut plan, sample) = long();
+    let whole = id(&plan, "lock,unlock");
+    plan.report(whole, JobProgress::default(), Outcome::Exhausted);
+    assert!(plan.job(sample).state.is_verified());
+}

@@ -9,6 +9,7 @@ pub mod pos;
 pub mod preemption_bound;
 pub mod random;
 pub mod replay;
+pub mod walks;
 
 pub use delay_bound::DelayBound;
 pub use depth_first::DepthFirst;
@@ -19,3 +20,4 @@ pub use pos::{Pos, Poss};
 pub use preemption_bound::PreemptionBound;
 pub use random::{RandomWalk, RandomWalks};
 pub use replay::{Replay, replay};
+pub use walks::{Walk, Walks};

@@ -15,7 +15,6 @@ use crate::execution::{Decision, Execution};
 use crate::random::Random;
 use crate::run::Strategy;
 use crate::sample::Sampler;
-use crate::tally::Counts;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use trace::{Actor, Choice, ChoiceSet, Schedule};
@@ -111,6 +110,10 @@ impl Strategy for Pct {
         }
         any_outcome(&mut self.random, at.enabled, actor)
     }
+
+    fn returns(&self) -> bool {
+        false
+    }
 }
 
 /// A sequence of executions with random priorities.
@@ -136,8 +139,7 @@ impl Sampler for Pcts {
         Pct { executions: n, decisions_expected, ..Pct::new(random.next()) }
     }
 
-    fn learn(&mut self, counts: &Counts) {
-        let steps = counts.effort.steps / counts.effort.executions.max(1);
-        self.decisions_expected = usize::try_from(steps).ok().filter(|&steps| steps > 0);
+    fn learn(&mut self, decisions: u64) {
+        self.decisions_expected = usize::try_from(decisions).ok().filter(|&decisions| decisions > 0);
     }
 }

@@ -49,6 +49,10 @@ impl Strategy for Pos {
         let actor = at.enabled.actors().max_by_key(|actor| self.priorities[actor])?;
         any_outcome(&mut self.random, at.enabled, actor)
     }
+
+    fn returns(&self) -> bool {
+        false
+    }
 }
 
 /// A sequence of executions by partial-order sampling.

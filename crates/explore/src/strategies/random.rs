@@ -28,6 +28,10 @@ impl Strategy for RandomWalk {
         let which = self.random.below(at.enabled.len());
         at.enabled.iter().nth(which)
     }
+
+    fn returns(&self) -> bool {
+        false
+    }
 }
 
 /// A sequence of random walks.

@@ -49,6 +49,7 @@ mod points;
 mod recording;
 mod repetition;
 mod sharing;
+mod sightings;
 pub mod start;
 mod store_buffers;
 mod transactions;
@@ -68,6 +69,7 @@ use meanings::Watching;
 use narration::{BeforeAccess, Narration};
 use points::Compiled;
 use recording::{Foreseen, Recording};
+use sightings::SeeingAgain;
 use std::sync::Arc;
 use store_buffers::{StoreBuffers, of_machine};
 use trace::{
@@ -92,6 +94,10 @@ const STRETCH_INSTRUCTIONS: u64 = 20_000;
 const STOPS_BETWEEN_LOOKS: u64 = 1 << 10;
 /// About how many bytes a clone takes beside its pages.
 const CLONE_BYTES: usize = 64 << 10;
+/// What a clone costs, as a number of instructions: who touched which words is copied, and every page that is
+/// written after it. Measured: with fewer clones than that more is executed again than they cost, with more
+/// of them less (half or twice as many make little difference).
+const CLONE_INSTRUCTIONS: u64 = 25_000;
 
 pub struct Multiprocessor {
     machine: Machine,
@@ -441,6 +447,23 @@ impl Multiprocessor {
         true
     }
 
+    /// The machine as it stands before a step that is told in a report; what comes into it is kept from now
+    /// on.
+    fn keep_inputs(&mut self) -> Option<Machine> {
+        let kept_for_another = self.machine.tape().is_some();
+        let before = (self.narration.is_narrated() && !kept_for_another).then(|| self.machine.clone())?;
+        self.machine.record();
+        Some(before)
+    }
+
+    /// The accesses of the step from this one on, with stacks; `before` is the machine from before the step.
+    fn see_again(&mut self, before: Option<Machine>, from: usize) -> Vec<Sighting> {
+        let Some(machine) = before else { return Vec::new() };
+        let tape = self.machine.take_tape().unwrap_or_default();
+        let seeing = SeeingAgain { machine, knowledge: &self.knowledge, limits: &self.limits };
+        seeing.see(&tape, &self.recording.accesses, from)
+    }
+
     fn wait(&mut self, cpu: CpuId) -> StepEnd {
         self.time.counting.count(Rule::Loop);
         self.point(PointKind::Blocked, cpu)
@@ -484,6 +507,7 @@ impl Subject for Multiprocessor {
         {
             return step;
         }
+        let before = self.keep_inputs();
         let waited = self.stores_wait();
         let begun = self.machine.cpu(cpu).executed;
         let seen = self.narration.narrated.as_mut().and_then(|seen| seen[usize::from(cpu.0)].take());
@@ -520,11 +544,18 @@ impl Subject for Multiprocessor {
                 end = stuck;
             }
         }
-        let sightings =
-            seen.filter(|_| !self.recording.accesses.is_empty()).map(|BeforeAccess { stack, object }| {
-                Sighting { access: 0, stack, pointers: Vec::new(), object, overwritten: false }
-            });
-        let sightings = sightings.into_iter().collect();
+        let stood = seen.filter(|_| !self.recording.accesses.is_empty());
+        let mut sightings: Vec<Sighting> = stood
+            .map(|BeforeAccess { stack, object }| Sighting {
+                access: 0,
+                stack,
+                pointers: Vec::new(),
+                object,
+                overwritten: false,
+            })
+            .into_iter()
+            .collect();
+        sightings.extend(self.see_again(before, sightings.len()));
         let mut step = Step {
             choice,
             thread,
@@ -571,6 +602,10 @@ impl Subject for Multiprocessor {
             Some(task) => format!("{cpu} {task}"),
             None => cpu.to_string(),
         })
+    }
+
+    fn clone_instructions(&self) -> u64 {
+        CLONE_INSTRUCTIONS
     }
 
     fn bytes_apart(&self, other: &Self) -> usize {

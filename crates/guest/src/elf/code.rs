@@ -234,9 +234,24 @@ pub fn flag_reads(image: &Image, yields: &[VirtAddr]) -> FlagReads {
     ask!(image.architecture, x86::flag_reads(image, yields), FlagReads::default())
 }
 
-/// The power of two to which a function rounds the stack pointer down.
+/// Where the code that a function calls by name begins.
 #[must_use]
-pub fn rounds_stack_down(image: &Image, function: &Function) -> Option<u32> {
+pub fn callees(image: &Image, function: &Function) -> Vec<VirtAddr> {
+    ask!(image.architecture, x86::callees(image, function), Vec::new())
+}
+
+/// A stack pointer that is rounded down to find who runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RoundedStack {
+    /// The power of two.
+    pub size: u32,
+    /// How far above that there is a word that points to the control block, if the block is not there itself.
+    pub word: Option<u32>,
+}
+
+/// What a function makes of the stack pointer by rounding it down.
+#[must_use]
+pub fn rounds_stack_down(image: &Image, function: &Function) -> Option<RoundedStack> {
     ask!(image.architecture, x86::rounds_stack_down(image, function), None)
 }
 

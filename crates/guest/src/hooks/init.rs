@@ -4,11 +4,13 @@
 //! found is a comment that says what to look for. A draft of a kernel whose names are usual resolves without
 //! problems. Nothing is invented: each name in the draft is one of the image.
 
+mod locks;
 mod running;
 
 use crate::elf::image::{Function, Image};
 use crate::elf::types::{Type, TypeId};
-use running::{Running, running};
+use locks::locks;
+use running::{Running, idle_thread, running, teller};
 use std::fmt::Write as _;
 
 /// The first of `names` that the image has as a function that is called.
@@ -98,22 +100,6 @@ fn parameter(image: &Image, function: &Function, index: usize) -> String {
     }
 }
 
-const LOCKS: [(&str, &str, &str, &str); 13] = [
-    ("mutex_lock", "mutex_trylock", "mutex_unlock", "mutex"),
-    ("mutex_acquire", "mutex_try_acquire", "mutex_release", "mutex"),
-    ("lock_acquire", "lock_try_acquire", "lock_release", "mutex"),
-    ("kmutex_lock", "kmutex_trylock", "kmutex_unlock", "mutex"),
-    ("acquiresleep", "tryacquiresleep", "releasesleep", "mutex"),
-    ("spin_lock", "spin_trylock", "spin_unlock", "spin"),
-    ("spinlock_acquire", "spinlock_try", "spinlock_release", "spin"),
-    ("acquire", "try_acquire", "release", "spin"),
-    ("sema_down", "sema_try_down", "sema_up", "semaphore"),
-    ("sem_wait", "sem_trywait", "sem_signal", "semaphore"),
-    ("sem_wait", "sem_trywait", "sem_post", "semaphore"),
-    ("semaphore_wait", "semaphore_try", "semaphore_signal", "semaphore"),
-    ("lock", "trylock", "unlock", "mutex"),
-];
-
 /// What an allocator is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unit {
@@ -124,7 +110,7 @@ enum Unit {
 
 /// Pairs of functions that allocate and free memory, by their usual names. Among pairs that hand out pages,
 /// one that calls no other of the list comes first.
-const HEAPS: [(&str, &str, Unit); 9] = [
+const HEAPS: [(&str, &str, Unit); 10] = [
     ("palloc_get_multiple", "palloc_free_multiple", Unit::Pages),
     ("palloc_get_page", "palloc_free_page", Unit::Page),
     ("page_alloc", "page_free", Unit::Page),
@@ -133,8 +119,13 @@ const HEAPS: [(&str, &str, Unit); 9] = [
     ("kmalloc", "kfree", Unit::Bytes),
     ("smalloc", "sfree", Unit::Bytes),
     ("_malloc", "_free", Unit::Bytes),
+    ("_smalloc", "_sfree", Unit::Bytes),
     ("heap_alloc", "heap_free", Unit::Bytes),
 ];
+
+/// Functions of an allocator that may wrap those of the same name behind an underscore.
+const ALLOCATORS: [&str; 8] =
+    ["malloc", "memalign", "calloc", "realloc", "free", "smalloc", "smemalign", "sfree"];
 
 /// Drafts a description of the kernel in `image`.
 #[must_use]
@@ -165,7 +156,7 @@ pub fn draft(image: &Image) -> String {
         draft.section("[define]");
         draft.guess(
             &format!("running = \"{definition}\""),
-            "the control block is at the bottom of the thread's stack",
+            "the stack pointer, rounded down, leads to the control block",
         );
     }
     threads(&mut draft, current.as_ref());
@@ -194,7 +185,18 @@ pub fn draft(image: &Image) -> String {
         Some(name) => draft.guess(&format!("switch = [\"{name}\"]"), "the function that changes threads"),
         None => draft.missing("switch = [\"…\"]", "the function that changes from one thread to another"),
     }
-    let begins = ["thread_begin", "forkret", "kernel_thread", "fork_return", "thread_entry", "ret_from_fork"];
+    let begins = [
+        "thread_begin",
+        "forkret",
+        "kernel_thread",
+        "kernel_thread_entry",
+        "fork_return",
+        "thread_entry",
+        "ret_from_fork",
+        "go_to_user_mode",
+        "enter_user_mode",
+        "return_to_user",
+    ];
     match functions(image, &begins).first() {
         Some(name) => draft.guess(&format!("switch-ends = [\"enter {name}\"]"), "where new threads begin"),
         None => draft
@@ -206,7 +208,12 @@ pub fn draft(image: &Image) -> String {
     draft.list("device", &devices, "waits for a device, not for a thread");
     let waits = ["thread_block", "sema_down", "sem_wait", "cond_wait"];
     draft.list("blocking", &waits, "waits on behalf of its callers");
-    let idle = ["idle_thread", "idle_tcb", "idle"].iter().find(|name| image.variable(name).is_some());
+    let wrapped = |name: &&str| !image.function(&format!("_{name}")).is_empty();
+    let wrappers: Vec<&str> = ALLOCATORS.into_iter().filter(wrapped).collect();
+    if !functions(image, &wrappers).is_empty() {
+        draft.list("trusted", &wrappers, "wraps the allocator");
+    }
+    let idle = idle_thread(image);
     if idle.is_none() {
         let loops = ["idle", "idle_loop", "cpu_idle"];
         draft.list("idle", &loops, "waits for an interrupt because nothing can run");
@@ -233,40 +240,27 @@ pub fn draft(image: &Image) -> String {
 fn threads(draft: &mut Draft<'_>, current: Option<&Running>) {
     let image = draft.image;
     draft.section("[threads]");
-    let mut state = None;
-    match current {
-        Some(Running { expression, block, .. }) => {
+    let told = teller(image);
+    match (current, told) {
+        (Some(Running { expression, block, .. }), _) => {
             let display = image.types().display(*block);
             draft.guess(&format!("current = \"{expression}\""), &format!("points to a {display}"));
-            match member(image, *block, &["tid", "id", "pid", "thread_id"]) {
-                Some(id) => draft.guess(&format!("id = \"t->{id}\""), &format!("a member of {display}")),
-                None => draft.missing("id = \"t->…\"", &format!("the number of a thread in {display}")),
-            }
-            let text = |ty| match image.types().get(image.types().strip(ty)) {
-                Type::Array { of, .. } | Type::Pointer { to: of, .. } => is_byte(image, *of),
-                _ => false,
-            };
-            if image.types().member(*block, "name").is_some_and(|name| text(name.ty)) {
-                draft.guess("name = \"t->name\"", "a text");
-            }
-            if let Some(pointer) =
-                member(image, *block, &["stack_pointer", "saved_esp", "esp", "ksp", "context", "stack"])
-            {
-                draft.guess(
-                    &format!("stack-pointer = \"t->{pointer}\""),
-                    "saved while the thread does not run",
-                );
-            }
-            state = member(image, *block, &["state", "status"]).map(|state| (*block, state));
         }
-        None => {
-            draft.missing(
-                "current = \"current->tid\"",
-                "the thread that runs: a variable, or the stack pointer's page",
-            );
-        }
+        (None, Some((name, _))) => draft.missing(
+            "current = \"(struct …)($esp & ~0x…)\"",
+            &format!("what {name} computes, over $esp or, if $ring, over where the kernel's stack begins"),
+        ),
+        (None, None) => draft.missing(
+            "current = \"current->tid\"",
+            "the thread that runs: a variable, or the stack pointer's page",
+        ),
     }
-    create(draft, current);
+    let block = current.map(|current| current.block).or(told.map(|(_, block)| block));
+    if let Some(block) = block {
+        members(draft, block);
+    }
+    let state = block.and_then(|block| Some((block, member(image, block, &["state", "status"])?)));
+    create(draft, block);
     if current.is_some_and(|current| current.definition.is_some()) {
         begin(draft);
     }
@@ -287,14 +281,35 @@ fn threads(draft: &mut Draft<'_>, current: Option<&Running>) {
     }
 }
 
+/// What the control block says of a thread.
+fn members(draft: &mut Draft<'_>, block: TypeId) {
+    let image = draft.image;
+    let display = image.types().display(block);
+    match member(image, block, &["tid", "id", "pid", "thread_id"]) {
+        Some(id) => draft.guess(&format!("id = \"t->{id}\""), &format!("a member of {display}")),
+        None => draft.missing("id = \"t->…\"", &format!("the number of a thread in {display}")),
+    }
+    let text = |ty| match image.types().get(image.types().strip(ty)) {
+        Type::Array { of, .. } | Type::Pointer { to: of, .. } => is_byte(image, *of),
+        _ => false,
+    };
+    if image.types().member(block, "name").is_some_and(|name| text(name.ty)) {
+        draft.guess("name = \"t->name\"", "a text");
+    }
+    let pointers = ["stack_pointer", "saved_esp", "esp", "ksp", "context", "stack"];
+    if let Some(pointer) = member(image, block, &pointers) {
+        draft.guess(&format!("stack-pointer = \"t->{pointer}\""), "saved while the thread does not run");
+    }
+}
+
 /// The beginning of a thread: a function that returns or takes one.
-fn create(draft: &mut Draft<'_>, current: Option<&Running>) {
+fn create(draft: &mut Draft<'_>, block: Option<TypeId>) {
     let image = draft.image;
     let creators =
         ["thread_launch", "thread_create", "allocproc", "create_thread", "thread_fork", "thread_init"];
     // Where nothing that makes a thread shows it, it is known at the latest when it can run.
     let wakers = ["thread_unblock", "thread_ready", "thread_make_runnable", "make_runnable", "thread_wake"];
-    let Some(current) = current else {
+    let Some(block) = block else {
         draft.missing(
             "create = [{ on = \"enter …\", thread = \"arg0\" }]",
             "where a new thread becomes known",
@@ -302,9 +317,9 @@ fn create(draft: &mut Draft<'_>, current: Option<&Running>) {
         return;
     };
     // Every file that is compiled has its own copy of the type.
-    let block = image.types().display(current.block);
+    let display = image.types().display(block);
     let of_thread =
-        |ty| pointee(image, ty).is_some_and(|ty| ty == current.block || image.types().display(ty) == block);
+        |ty| pointee(image, ty).is_some_and(|ty| ty == block || image.types().display(ty) == display);
     let signature = |name: &str| {
         let function = image.get(*image.function(name).first()?);
         let subprogram = image.subprogram(function)?;
@@ -321,6 +336,11 @@ fn create(draft: &mut Draft<'_>, current: Option<&Running>) {
         }
         (false, None) => None,
     });
+    let hook = hook.or_else(|| {
+        let names = makers(image, &of_thread);
+        let [name] = names.as_slice() else { return None };
+        Some((format!("{{ on = \"leave {name}\", thread = \"ret\", if = \"ret\" }}"), "it returns a thread"))
+    });
     match (hook, function(image, &creators)) {
         (Some((hook, why)), _) => draft.guess(&format!("create = [{hook}]"), why),
         (None, Some(function)) => draft.missing(
@@ -336,6 +356,22 @@ fn create(draft: &mut Draft<'_>, current: Option<&Running>) {
     let is_thread = |name: &&&str| image.variable(name).is_some_and(|variable| of_thread(variable.ty));
     if let Some(name) = first.iter().find(is_thread) {
         draft.guess(&format!("existing = [\"{name}\"]"), "nobody creates the first thread");
+    }
+}
+
+/// Functions that return a thread and whose names say that they make it; of several, those that say what.
+fn makers(image: &Image, of_thread: &dyn Fn(TypeId) -> bool) -> Vec<String> {
+    let makes = |(_, function): &(_, &Function)| {
+        let returns = image.subprogram(function).and_then(|subprogram| subprogram.returns);
+        returns.is_some_and(of_thread)
+            && ["alloc", "create", "new", "make"].iter().any(|word| function.name.contains(word))
+    };
+    let names = image.functions().filter(makes).map(|(_, function)| function.name.to_string());
+    let names: std::collections::BTreeSet<String> = names.collect();
+    let says = |name: &&String| ["thread", "tcb", "proc", "task"].iter().any(|word| name.contains(word));
+    match names.len() {
+        0 | 1 => names.into_iter().collect(),
+        _ => names.iter().filter(says).cloned().collect(),
     }
 }
 
@@ -442,7 +478,11 @@ fn exit(draft: &mut Draft<'_>, current: Option<&Running>, state: Option<(TypeId,
         let over = states(image, block, state, &["ZOMBIE", "DYING", "DEAD", "EXITED"]);
         Some((state, over.into_iter().next()?))
     });
-    let gives_way = function(image, &["sched", "schedule"]);
+    // With an argument it makes another thread ready.
+    let plain = |function: &&Function| {
+        image.subprogram(function).is_some_and(|subprogram| subprogram.parameters.is_empty())
+    };
+    let gives_way = function(image, &["sched", "schedule"]).filter(plain);
     if let (Some(current), Some((state, over)), Some(function)) = (current, over, gives_way) {
         let condition = format!("{}->{state} == {over}", current.expression);
         draft.guess(
@@ -500,64 +540,14 @@ fn timer(draft: &mut Draft<'_>) {
     }
 }
 
-fn locks(draft: &mut Draft<'_>) {
-    let image = draft.image;
-    let mut seen: Vec<&str> = Vec::new();
-    for (lock, try_lock, unlock, kind) in LOCKS {
-        if image.function(lock).is_empty() || image.function(unlock).is_empty() || seen.contains(&lock) {
-            continue;
-        }
-        seen.push(lock);
-        draft.section("[[lock]]");
-        if kind == "semaphore" {
-            draft.line("kind = \"semaphore\"");
-        }
-        draft.guess(&format!("lock = \"{lock}\""), "by its name");
-        if !image.function(try_lock).is_empty() {
-            draft.guess(&format!("trylock = \"{try_lock}\""), "by its name; returns whether it succeeded");
-        }
-        draft.guess(&format!("unlock = \"{unlock}\""), "by its name");
-        let function = image.get(image.function(lock)[0]);
-        let types = image.types();
-        let block = image.subprogram(function).and_then(|subprogram| subprogram.parameters.first()).and_then(
-            |local| match types.get(types.strip(local.ty)) {
-                Type::Pointer { to, .. } => Some(types.strip(*to)),
-                _ => None,
-            },
-        );
-        if let Some(owner) = block.and_then(|block| member(image, block, &["owner", "holder"])) {
-            draft.guess(&format!("owner = \"lock->{owner}\""), "a member of the lock");
-        }
-        if kind == "spin" {
-            draft.line("spins = true");
-            if let Some(held) = block.and_then(|block| member(image, block, &["locked", "held"])) {
-                draft.guess(&format!("available = \"!lock->{held}\""), "a member of the lock");
-            }
-            let table = ["ptable", "proc_table", "thread_table"].iter().find(|name| {
-                let ty = image.variable(name).map(|variable| variable.ty);
-                ty.is_some_and(|ty| types.member(ty, "lock").is_some())
-            });
-            if let Some(table) = table {
-                draft.guess(
-                    &format!("scheduler = \"&{table}.lock\""),
-                    "if it is held across a switch, and given back by whoever comes",
-                );
-            }
-        }
-    }
-    if seen.is_empty() {
-        draft.section("# [[lock]]");
-        draft.missing("lock = \"…\"", "the function that takes a lock");
-        draft.missing("unlock = \"…\"", "the function that releases it");
-    }
-}
-
 fn heaps(draft: &mut Draft<'_>) {
     let image = draft.image;
-    let found: Vec<_> = HEAPS
-        .into_iter()
-        .filter(|(alloc, free, _)| !image.function(alloc).is_empty() && !image.function(free).is_empty())
-        .collect();
+    let there =
+        |alloc: &str, free: &str| !image.function(alloc).is_empty() && !image.function(free).is_empty();
+    // What wraps another pair hands out the same blocks, and not everybody goes through it.
+    let wraps = |alloc: &str, free: &str| there(&format!("_{alloc}"), &format!("_{free}"));
+    let found: Vec<_> =
+        HEAPS.into_iter().filter(|(alloc, free, _)| there(alloc, free) && !wraps(alloc, free)).collect();
     let pages = found.iter().find(|(_, _, unit)| *unit != Unit::Bytes).map(|(alloc, _, _)| *alloc);
     for &(alloc, free, unit) in &found {
         if unit != Unit::Bytes && pages != Some(alloc) {
@@ -577,12 +567,14 @@ fn heaps(draft: &mut Draft<'_>) {
             (Unit::Bytes, _) if parameters.is_none_or(|all| !all.is_empty()) => "arg0".into(),
             _ => "4096".into(),
         };
-        draft.guess(
-            &format!(
-                "alloc = [{{ on = \"leave {alloc}\", address = \"ret\", size = \"{size}\", if = \"ret\" }}]"
-            ),
-            "by its name",
-        );
+        let hook = |name: &str, size: &str| {
+            format!("{{ on = \"leave {name}\", address = \"ret\", size = \"{size}\", if = \"ret\" }}")
+        };
+        let mut hooks = vec![hook(alloc, &size)];
+        // Of an alignment and a size.
+        let aligned = alloc.strip_suffix("malloc").map(|start| format!("{start}memalign"));
+        hooks.extend(aligned.filter(|name| !image.function(name).is_empty()).map(|name| hook(&name, "arg1")));
+        draft.guess(&format!("alloc = [{}]", hooks.join(", ")), "by its name");
         draft.guess(
             &format!("free = [{{ on = \"enter {free}\", address = \"arg0\", if = \"arg0\" }}]"),
             "by its name",

@@ -526,6 +526,17 @@ impl Kernel {
         self.hooks.iter().any(|hook| offers(hook) && &*hook.name == function)
     }
 
+    /// What a function waits for, where that is no thread.
+    #[must_use]
+    pub fn awaits(&self, function: &str) -> Option<&'static str> {
+        let named = self.hooks.iter().filter(|hook| &*hook.name == function);
+        named.into_iter().find_map(|hook| match hook.event {
+            HookEvent::Enter(Activity::Device) => Some("a device"),
+            HookEvent::Enter(Activity::Sleep) => Some("the clock"),
+            _ => None,
+        })
+    }
+
     /// Whether a function is where exceptions are told from.
     #[must_use]
     pub fn is_fault_handler(&self, function: &str) -> bool {

@@ -17,7 +17,8 @@
 pub(crate) use super::paging::{Intent, Walk, walk};
 use super::state::{Cpu, cr0, cr4, efer};
 use crate::memory::Memory;
-use crate::words::WordSet;
+use crate::words::{ALL_WORDS, Bits, WordSet};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use trace::PhysAddr;
 
@@ -28,7 +29,8 @@ const SPACES: usize = 8;
 /// A tag no address has.
 pub(crate) const NEVER: u64 = u64::MAX;
 const NO_FRAME: u32 = u32::MAX;
-/// In a tag: accesses must be looked at one by one. No access of compiled code has this bit, so all miss.
+/// In a tag: the page holds words that runs stop before, so accesses must be looked at one by one. No access
+/// of compiled code has this bit, so all miss; those to other words of the page then ask [`Entry::watch`].
 pub(crate) const WATCHED: u64 = 0x800;
 /// In a tag: accesses must be looked at one by one because of the page tables that the translation came from.
 const WATCHED_WALK: u64 = 0x400;
@@ -49,9 +51,16 @@ pub(crate) struct Entry {
     pub frame: u32,
     /// Whether fetches are allowed where reads are.
     pub executable: bool,
+    /// Where the words of the page are in [`Mmu::watched`] that runs stop before, if the tags say that there
+    /// are some.
+    pub watch: u16,
 }
 
-const EMPTY: Entry = Entry { read: NEVER, write: NEVER, addend: 0, frame: NO_FRAME, executable: false };
+const EMPTY: Entry =
+    Entry { read: NEVER, write: NEVER, addend: 0, frame: NO_FRAME, executable: false, watch: ALL_WATCHED };
+
+/// The place of a page in [`Mmu::watched`] for which no room is left: every word counts as one to stop before.
+const ALL_WATCHED: u16 = 0;
 
 impl Entry {
     /// May the page be used so, by what is remembered?
@@ -109,6 +118,11 @@ pub(crate) struct Mmu {
     pub slow_pages: Vec<(u64, u64)>,
     /// Words that runs stop before, as the entries have it.
     words: Arc<WordSet>,
+    /// The same words by page, for compiled code; `places` says where each frame's are, `unused` which places
+    /// no frame has any more.
+    watched: Vec<Bits>,
+    places: FxHashMap<u64, u16>,
+    unused: Vec<u16>,
     /// Set when translations were forgotten: code that runs must look itself up again.
     pub flushed: bool,
     /// Translations came from tables with entries of four bytes, of eight bytes.
@@ -311,20 +325,36 @@ impl Mmu {
         }
         let old = std::mem::replace(&mut self.words, words.clone());
         let mut flush = old.walks != words.walks;
-        for frame in old.frames().chain(words.frames()) {
-            if frame >= self.frames.len() as u64 || old.same_in(frame, words) {
-                continue;
-            }
+        let within = self.frames.len() as u64;
+        let differ = |frame: &u64| *frame < within && !old.same_in(*frame, words);
+        for frame in old.frames().filter(differ) {
             flush |= words.walks && self.is_table(frame);
-            let watch = words.has_frame(frame);
-            if watch != (self.frames[frame as usize].flags & WATCH != 0) {
-                self.frames[frame as usize].flags ^= WATCH;
-                self.forget_frame(frame);
+            self.frames[frame as usize].flags &= !WATCH;
+            self.unused.extend(self.places.remove(&frame));
+            self.forget_frame(frame);
+        }
+        if self.watched.is_empty() {
+            self.watched.push(ALL_WORDS);
+        }
+        for frame in words.frames().filter(differ) {
+            flush |= words.walks && self.is_table(frame);
+            self.frames[frame as usize].flags |= WATCH;
+            if let Some(place) = self.unused.pop().or_else(|| self.watched.len().try_into().ok()) {
+                let at = usize::from(place);
+                self.watched.resize(self.watched.len().max(at + 1), ALL_WORDS);
+                self.watched[at] = words.bits_of(frame);
+                self.places.insert(frame, place);
             }
+            self.forget_frame(frame);
         }
         if flush {
             self.flush();
         }
+    }
+
+    /// Of each page that has words to stop before, which they are: see [`Entry::watch`].
+    pub fn watched(&self) -> *const Bits {
+        self.watched.as_ptr()
     }
 
     /// How tags of a page are marked that this walk leads to.
@@ -370,6 +400,7 @@ impl Mmu {
             memory.frame_ptr(frame).expect("checked above")
         };
         let mark = self.mark(walk, frame);
+        let watch = if mark == WATCHED { self.places.get(&frame).copied() } else { None };
         let info = &mut self.frames[frame as usize];
         let slot = at as u16 + 1;
         if !info.slots.contains(&slot) {
@@ -385,6 +416,7 @@ impl Mmu {
             addend: (host as u64).wrapping_sub(page),
             frame: frame as u32,
             executable: walk.executable,
+            watch: watch.unwrap_or(ALL_WATCHED),
         };
     }
 }

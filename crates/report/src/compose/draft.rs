@@ -35,6 +35,8 @@ pub(super) struct Draft<'a> {
     pub(super) transit: bool,
     /// The last event that says how the thread stopped by itself.
     pub(super) stopped: Option<Action>,
+    /// Whether the thread, having stopped, was made ready before anybody else ran, as by an interrupt.
+    pub(super) woken: bool,
     /// Where the thread was last seen.
     pub(super) stack: Stack,
     pub(super) end: Option<(End, Place)>,
@@ -55,6 +57,7 @@ impl Draft<'_> {
             created: Vec::new(),
             transit: false,
             stopped: None,
+            woken: false,
             stack: Vec::new(),
             end: None,
             changes: Vec::new(),
@@ -100,7 +103,7 @@ impl<'a> Composer<'a> {
                     // The event's own place is where the other one goes on.
                     let place = self.stands(draft);
                     let place = place.unwrap_or_else(|| self.library.event_place(event));
-                    draft.end = Some((self.gave_way(draft.stopped.as_ref(), Some(to)), place));
+                    draft.end = Some((self.gave_way(draft, Some(to)), place));
                     draft.transit = draft.stopped.is_none();
                     drafts.push(Draft { instructions: None, ..Draft::new(to, index) });
                     continue;

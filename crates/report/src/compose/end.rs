@@ -5,13 +5,17 @@ use super::{Composer, passing};
 use crate::classes;
 use crate::story::{End, EndKind, Note, NoteKind, Place};
 use detect::{FindingKind, Wait};
-use trace::{Action, Occurrence, Point, PointKind, Step, StepEnd, ThreadId};
+use trace::{Action, Frame, Occurrence, Point, PointKind, Step, StepEnd, ThreadId};
 
 impl<'a> Composer<'a> {
     /// The end of a row in which the thread itself led to the switch.
-    pub(super) fn gave_way(&self, stopped: Option<&Action>, to: Option<ThreadId>) -> End {
-        let (kind, text) = match (stopped, to) {
+    pub(super) fn gave_way(&self, draft: &Draft<'_>, to: Option<ThreadId>) -> End {
+        let (kind, text) = match (draft.stopped.as_ref(), to) {
             (Some(Action::Exit), _) => (EndKind::Exited, "ends".to_string()),
+            (Some(Action::Block { lock: None, owner: None }), _) if self.awaits(&draft.stack).is_some() => {
+                let what = self.awaits(&draft.stack).unwrap_or_default();
+                (EndKind::Blocked, format!("waits for {what}"))
+            }
             (Some(Action::Block { lock, owner }), _) => {
                 (EndKind::Blocked, waits(lock.map(|lock| self.library.lock(lock)), *owner))
             }
@@ -20,6 +24,12 @@ impl<'a> Composer<'a> {
             _ => (EndKind::Yielded, "gives up the processor".to_string()),
         };
         End { kind, text }
+    }
+
+    /// What a thread waits for, where that is no thread.
+    pub(super) fn awaits(&self, stack: &[Frame]) -> Option<&'static str> {
+        let names = stack.iter().filter_map(|frame| frame.function.as_deref());
+        names.into_iter().find_map(self.library.context.awaits)
     }
 
     /// Where the thread of the row was last seen.
@@ -71,7 +81,7 @@ impl<'a> Composer<'a> {
                         let text = "goes round in a loop until somebody else acts".to_string();
                         End { kind: EndKind::Blocked, text }
                     }
-                    kind if kind.voluntary() => self.gave_way(draft.stopped.as_ref(), None),
+                    kind if kind.voluntary() => self.gave_way(draft, None),
                     _ if step.choice.actor.is_buffer() => {
                         End { kind: EndKind::Yielded, text: "stands as before".to_string() }
                     }
@@ -94,7 +104,7 @@ impl<'a> Composer<'a> {
                 if in_loop && waits_for_nothing_known(draft.stopped.as_ref()) {
                     text = format!("goes round in a loop: {text}");
                 } else if let Some(Action::Block { .. }) = draft.stopped.as_ref().filter(|_| stuck) {
-                    text = format!("{}: {text}", self.gave_way(draft.stopped.as_ref(), None).text);
+                    text = format!("{}: {text}", self.gave_way(draft, None).text);
                 }
                 let place = match self.finding.kind {
                     FindingKind::Panic { .. }

@@ -141,7 +141,11 @@ impl Composer<'_> {
 /// Notes how the thread stopped by itself, and which others can run now.
 fn follow(draft: &mut Draft<'_>, action: &Action) {
     match action {
-        Action::Exit | Action::Block { .. } | Action::Yield => draft.stopped = Some(action.clone()),
+        Action::Exit | Action::Block { .. } | Action::Yield => {
+            draft.stopped = Some(action.clone());
+            draft.woken = false;
+        }
+        Action::Wake { thread } if *thread == draft.thread => draft.woken = true,
         Action::Create { child: thread } | Action::Wake { thread } | Action::HandOff { to: thread, .. } => {
             draft.changes.push((*thread, Lane::Ready));
         }

@@ -68,6 +68,7 @@ impl Composer<'_> {
             };
             let loops = wait.is_some_and(|wait| wait.loops)
                 || (side.role == Role::Waits && stack.iter().any(|frame| self.yields(frame)));
+            let awaits = || self.awaits(&stack).filter(|_| side.role == Role::Waits).map(str::to_string);
             SideView {
                 title: match loops {
                     true => format!("{} goes round in a loop", side.thread),
@@ -79,7 +80,7 @@ impl Composer<'_> {
                 stack: library.places(&stack),
                 scheduler_frames: if side.role == Role::Waits { library.waiting_frames(&stack) } else { 0 },
                 locks: Some(side.locks.iter().map(|&lock| library.lock(lock)).collect()),
-                waits_for: waits_for.map(|lock| library.lock(lock)),
+                waits_for: waits_for.map(|lock| library.lock(lock)).or_else(awaits),
                 loops,
             }
         };

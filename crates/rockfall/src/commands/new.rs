@@ -16,6 +16,9 @@ use campaign::Failure;
 use campaign::described::description;
 use campaign::target::BUNDLED_KERNEL;
 use clap::{Args, ValueEnum};
+use guest::elf::image::Image;
+use guest::hooks::description::Description;
+use guest::hooks::kernel::Kernel;
 use std::path::{Path, PathBuf};
 use tools::Tools;
 
@@ -129,6 +132,30 @@ fn find_root(kind: Kind, folder: &Path) -> Result<PathBuf, Failure> {
 }
 
 impl Project {
+    /// Describes a kernel by what ships, and says so if that is for another kernel of the same name.
+    fn describe_kernel(&self, name: &str, kernel: &Path) -> Result<PathBuf, Failure> {
+        let path = self.describe(name)?;
+        let text = String::from_utf8_lossy(&read(&path)?).into_owned();
+        let parsed = Description::parse(&path.display().to_string(), &text);
+        let image = Image::parse(&kernel.display().to_string(), &read(kernel)?);
+        if let (Ok(description), Ok(image)) = (parsed, image)
+            && let Err(problems) = Kernel::resolve(&description, &image)
+            && let Some(first) = problems.first()
+        {
+            println!(
+                "The description is not made for this kernel. In {} places it names what is not there:",
+                problems.len()
+            );
+            println!("  {first}");
+            println!(
+                "A draft may be a better beginning: rockfall init {} > {}",
+                kernel.display(),
+                path.display()
+            );
+        }
+        Ok(path)
+    }
+
     /// Writes a description that ships, to be changed, unless it is there.
     fn describe(&self, name: &str) -> Result<PathBuf, Failure> {
         let (file, text) = description(&Files::default(), name)?;
@@ -145,9 +172,10 @@ impl Project {
         self.tools.make(&self.root, &["kernelmemfs".to_owned(), "TOOLPREFIX=".to_owned()])?;
         let makefile = read(&self.root.join("Makefile"))?;
         let tests = xv6_programs(&String::from_utf8_lossy(&makefile));
-        let kernel =
-            format!("{} --programs {}", self.root.join("kernelmemfs").display(), self.root.display());
-        Ok(Ready::of_kernel(&kernel, &self.describe("xv6")?, tests))
+        let kernel = self.root.join("kernelmemfs");
+        let description = self.describe_kernel("xv6", &kernel)?;
+        let kernel = format!("{} --programs {}", kernel.display(), self.root.display());
+        Ok(Ready::of_kernel(&kernel, &description, tests))
     }
 }
 
@@ -193,13 +221,18 @@ impl Ready {
 /// Programs of xv6 that are no tests.
 const XV6_TOOLS: [&str; 11] = ["cat", "echo", "grep", "init", "kill", "ln", "ls", "mkdir", "rm", "sh", "wc"];
 
-/// The tests among the programs that a makefile of xv6 puts on the disk: `_forktest\`.
+/// The tests that xv6 comes with, the shortest first: the last two compute for longer than a step may without being told so.
+const XV6_OWN_TESTS: [&str; 4] = ["zombie", "stressfs", "forktest", "usertests"];
+
+/// The tests among the programs that a makefile of xv6 puts on the disk: `_forktest\`. Those that somebody has written come first.
 fn xv6_programs(makefile: &str) -> Vec<String> {
     let programs = makefile.split_once("UPROGS").map_or("", |(_, rest)| rest);
     let lines = programs.lines().skip(1).map(str::trim);
     let lines = lines.take_while(|line| line.starts_with('_'));
     let names = lines.map(|line| line.trim_end_matches('\\').trim().trim_start_matches('_').to_owned());
-    names.filter(|name| !XV6_TOOLS.contains(&name.as_str())).collect()
+    let mut tests: Vec<String> = names.filter(|name| !XV6_TOOLS.contains(&name.as_str())).collect();
+    tests.sort_by_key(|name| XV6_OWN_TESTS.iter().position(|own| own == name).map_or(0, |at| at + 1));
+    tests
 }
 
 #[cfg(test)]
@@ -210,5 +243,7 @@ mod tests {
     fn tests_are_found() {
         let makefile = "UPROGS=\\\n\t_cat\\\n\t_init\\\n\t_forktest\\\n\nfs.img: mkfs\n\t_not\n";
         assert_eq!(xv6_programs(makefile), ["forktest"]);
+        let makefile = "UPROGS=\\\n\t_usertests\\\n\t_forktest\\\n\t_zombie\\\n\t_mine\\\n\n";
+        assert_eq!(xv6_programs(makefile), ["mine", "zombie", "forktest", "usertests"]);
     }
 }

@@ -86,8 +86,8 @@ impl Multiprocessor {
 
     /// Whether the processor enters or leaves the allocator.
     pub(super) fn allocates(&mut self, cpu: CpuId) -> bool {
-        let knowledge = self.knowledge.clone();
-        let Some(met) = self.watching.heap.at(&self.machine, cpu, &knowledge.allocator) else { return false };
+        let Self { watching, machine, knowledge, .. } = self;
+        let Some(met) = watching.heap.at(machine, cpu, &knowledge.allocator) else { return false };
         for action in met.actions {
             self.emit_heap_action(cpu, action);
         }

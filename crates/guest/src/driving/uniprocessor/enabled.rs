@@ -77,14 +77,14 @@ impl Uniprocessor {
         first.filter(counts).map(|thread| thread.id).collect()
     }
 
-    /// All threads that cannot go on and should.
+    /// All threads that cannot go on and should. That a device has nothing more to say is known by then, so that
+    /// whoever began to wait for one in the test is among them.
     pub(super) fn waiting(&self) -> Vec<Waiting> {
         let program = self.kernel().tested.is_some();
         // Whoever has waited since before the test has no part in it, unless nobody else waits.
         let part = self.tracker.threads.iter().any(|thread| thread.took_part);
         let waits = |thread: &&Thread| {
-            !thread.inside(Activity::Device)
-                && (thread.took_part || !part)
+            (thread.took_part || !part && !thread.inside(Activity::Device))
                 && !self.tracker.is_idle(&self.machine, thread.key)
                 && (!program || self.tracker.is_tested(&self.machine, thread))
         };

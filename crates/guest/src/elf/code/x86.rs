@@ -12,7 +12,7 @@ pub use operands::{
 };
 pub(crate) use walk::{WaysIn, run_in, run_out};
 
-use super::{Leaves, Leaving, StackUse};
+use super::{Leaves, Leaving, RoundedStack, StackUse};
 use crate::elf::image::{Function, Image};
 use crate::state::Architecture;
 use iced_x86::{
@@ -261,18 +261,42 @@ pub fn interrupts_off(image: &Image) -> Vec<VirtAddr> {
     found
 }
 
-/// The power of two to which a function rounds the stack pointer down.
-pub fn rounds_stack_down(image: &Image, function: &Function) -> Option<u32> {
+/// Where the code that a function calls by name begins.
+pub fn callees(image: &Image, function: &Function) -> Vec<VirtAddr> {
+    let all = instructions(image, function);
+    let calls = all.iter().filter(|instruction| instruction.flow_control() == FlowControl::Call);
+    calls.map(|call| VirtAddr(call.near_branch_target())).collect()
+}
+
+/// What a function makes of the stack pointer by rounding it down.
+pub fn rounds_stack_down(image: &Image, function: &Function) -> Option<RoundedStack> {
+    let all = instructions(image, function);
     let mut reads = false;
-    instructions(image, function).iter().find_map(|instruction| {
-        reads |= instruction.mnemonic() == Mnemonic::Mov && instruction.op1_register() == Register::ESP;
+    let number = |instruction: &Instruction| {
         let immediate = matches!(instruction.op1_kind(), OpKind::Immediate32 | OpKind::Immediate8to32);
-        if instruction.mnemonic() != Mnemonic::And || !immediate || !reads {
+        immediate.then(|| instruction.immediate(1) as u32)
+    };
+    let (at, size) = all.iter().enumerate().find_map(|(at, instruction)| {
+        reads |= instruction.mnemonic() == Mnemonic::Mov && instruction.op1_register() == Register::ESP;
+        if instruction.mnemonic() != Mnemonic::And || !reads {
             return None;
         }
-        let size = (instruction.immediate(1) as u32).wrapping_neg();
-        size.is_power_of_two().then_some(size)
-    })
+        let size = number(instruction)?.wrapping_neg();
+        size.is_power_of_two().then_some((at, size))
+    })?;
+    // Further up in the stack there may be a word that points to what is looked for.
+    let rest = &all[at + 1..];
+    let adds = |next: &&Instruction| matches!(next.mnemonic(), Mnemonic::Add | Mnemonic::Or);
+    let offset = rest.first().filter(adds).and_then(number).filter(|offset| *offset < size);
+    let loads = |next: &Instruction| {
+        let own = [Register::EBP, Register::ESP, Register::None].contains(&next.memory_base());
+        next.mnemonic() == Mnemonic::Mov
+            && next.op1_kind() == OpKind::Memory
+            && !own
+            && next.memory_displacement32() == 0
+    };
+    let word = offset.filter(|_| rest.iter().any(loads));
+    Some(RoundedStack { size, word })
 }
 
 /// Whether the code begins with `xend`.

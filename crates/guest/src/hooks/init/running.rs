@@ -1,10 +1,10 @@
 //! The thread that runs, as far as names, types and code tell it.
 //!
-//! Three ways to keep it are known: a global pointer to the control block; a block for each processor that
-//! holds that pointer; and a control block at the bottom of the thread's own stack, found by rounding the
-//! stack pointer down, which the code of the function that does so shows.
+//! Three ways to keep it are known: a global pointer to the control block, by its name or by what it points
+//! to; a block for each processor that holds that pointer; and a control block that the stack pointer leads
+//! to when it is rounded down, which the code of the function that does so shows.
 
-use super::pointee;
+use super::{member, pointee};
 use crate::elf::code;
 use crate::elf::image::Image;
 use crate::elf::types::{Type, TypeId};
@@ -20,7 +20,7 @@ pub struct Running {
 }
 
 /// Functions that tell who runs.
-pub const TELLERS: [&str; 7] = [
+pub const TELLERS: [&str; 12] = [
     "thread_current",
     "running_thread",
     "current_thread",
@@ -28,13 +28,41 @@ pub const TELLERS: [&str; 7] = [
     "get_current",
     "thread_self",
     "myproc",
+    "get_tcb",
+    "get_current_tcb",
+    "get_curr_tcb",
+    "get_curr_thread",
+    "get_running_thread",
 ];
 
 /// Sizes of stacks that have their control block at the bottom.
 const STACK_BYTES: std::ops::RangeInclusive<u32> = 1 << 10..=1 << 16;
 
 pub fn running(image: &Image) -> Option<Running> {
-    by_variable(image).or_else(|| by_processor(image)).or_else(|| by_stack(image))
+    by_variable(image).or_else(|| by_processor(image)).or_else(|| by_stack(image)).or_else(|| by_shape(image))
+}
+
+/// A function that tells who runs, and the control block that it returns, where its code does not say how.
+pub fn teller(image: &Image) -> Option<(&'static str, TypeId)> {
+    TELLERS.iter().find_map(|name| {
+        let function = image.get(*image.function(name).first()?);
+        Some((*name, pointee(image, image.subprogram(function)?.returns?)?))
+    })
+}
+
+/// The idle thread: a variable, or what the scheduler's own struct points to.
+pub fn idle_thread(image: &Image) -> Option<String> {
+    const NAMES: [&str; 3] = ["idle_thread", "idle_tcb", "idle"];
+    let plain = NAMES.iter().find(|name| image.variable(name).is_some()).map(ToString::to_string);
+    plain.or_else(|| {
+        ["scheduler", "sched", "kernel_state", "kernel"].iter().find_map(|owner| {
+            let ty = image.variable(owner)?.ty;
+            let pointer = |name: &&&str| {
+                image.types().member(ty, name).is_some_and(|member| pointee(image, member.ty).is_some())
+            };
+            NAMES.iter().find(pointer).map(|name| format!("{owner}.{name}"))
+        })
+    })
 }
 
 fn by_variable(image: &Image) -> Option<Running> {
@@ -54,6 +82,33 @@ fn by_variable(image: &Image) -> Option<Running> {
     })
 }
 
+/// The one variable that points to what looks like a control block: it has a number, a state and a stack. Those
+/// whose names say that they are somebody or something else do not count.
+fn by_shape(image: &Image) -> Option<Running> {
+    const NUMBERS: [&str; 4] = ["pid", "tid", "id", "thread_id"];
+    const STATES: [&str; 2] = ["state", "status"];
+    const STACKS: [&str; 7] =
+        ["esp", "saved_esp", "stack_pointer", "context", "regs", "kernel_stack", "stack"];
+    const OTHERS: [&str; 11] =
+        ["idle", "init", "first", "root", "head", "tail", "list", "queue", "next", "last", "main"];
+    let has = |block: TypeId, names: &[&str]| member(image, block, names).is_some();
+    let looks = |block: TypeId| has(block, &NUMBERS) && has(block, &STATES) && has(block, &STACKS);
+    let mut found: Vec<(&str, TypeId)> = Vec::new();
+    for variable in image.all_variables().filter(|variable| variable.function.is_none()) {
+        let name: &str = &variable.name;
+        let other = OTHERS.iter().any(|other| name.to_ascii_lowercase().contains(other));
+        let Some(block) = pointee(image, variable.ty).filter(|block| !other && looks(*block)) else {
+            continue;
+        };
+        // Every file that declares it has it once more.
+        if found.iter().all(|(known, _)| *known != name) {
+            found.push((name, block));
+        }
+    }
+    let [(name, block)] = found.as_slice() else { return None };
+    Some(Running { expression: (*name).to_string(), block: *block, definition: None })
+}
+
 fn by_processor(image: &Image) -> Option<Running> {
     let types = image.types();
     let cpus = image.variable("cpus")?;
@@ -68,10 +123,11 @@ fn by_stack(image: &Image) -> Option<Running> {
     if image.architecture != Architecture::X86 {
         return None;
     }
-    let (block, size) = TELLERS.iter().find_map(|name| {
+    let (block, rounded) = TELLERS.iter().find_map(|name| {
         let function = image.get(*image.function(name).first()?);
         let block = pointee(image, image.subprogram(function)?.returns?)?;
-        Some((block, code::rounds_stack_down(image, function).filter(|size| STACK_BYTES.contains(size))?))
+        let rounded = code::rounds_stack_down(image, function);
+        Some((block, rounded.filter(|rounded| STACK_BYTES.contains(&rounded.size))?))
     })?;
     // While a program runs, the stack is its own; the processor keeps where the kernel's begins.
     let stack = match kernel_stack(image) {
@@ -79,13 +135,23 @@ fn by_stack(image: &Image) -> Option<Running> {
         None => "$esp".to_string(),
     };
     let display = image.types().display(block);
-    let definition = format!("({display} *)({stack} & ~{:#x})", size - 1);
+    let base = format!("({stack} & ~{:#x})", rounded.size - 1);
+    let definition = match rounded.word {
+        Some(offset) => format!("*({display} **)({base} + {offset:#x})"),
+        None => format!("({display} *){base}"),
+    };
     Some(Running { expression: "running".into(), block, definition: Some(definition) })
 }
 
 /// Where the processor finds the kernel's stack when a program is interrupted.
 fn kernel_stack(image: &Image) -> Option<String> {
     let types = image.types();
+    // The course's kernels have it in assembly, without a type.
+    let untyped =
+        ["init_tss"].iter().find(|name| image.variable(name).is_none() && image.symbol(name).is_some());
+    if let Some(name) = untyped {
+        return Some(format!("*(unsigned *)((unsigned)&{name} + 4)"));
+    }
     ["tss", "cpu_tss", "kernel_tss"].iter().find_map(|name| {
         let ty = image.variable(name)?.ty;
         match pointee(image, ty) {

@@ -5,7 +5,8 @@
 //! as compiled code runs: frame, operation, log, the two words of the lazy flags, and the TLB.
 
 use crate::events::TAG_WIDE;
-use crate::x86::mmu::{ENTRIES, Entry, Tlb};
+use crate::words::Bits;
+use crate::x86::mmu::{ENTRIES, Entry, Tlb, WATCHED};
 
 /// What an operation does.
 pub(crate) type Handler = unsafe extern "C" fn(*mut Frame, *const Op, *mut u64, u64, u64, *const Tlb);
@@ -137,6 +138,8 @@ pub(crate) struct Frame {
     pub returns: *mut Return,
     /// The byte offset of the newest call in the ring.
     pub returns_top: usize,
+    /// Of each page with words that runs stop before, which they are.
+    pub watched: *const Bits,
     /// The processor's [`crate::x86::exec::Exec`], for what handlers leave to the second tier.
     pub exec: *mut u8,
     /// Whether string instructions go down: not zero if they do.
@@ -304,7 +307,7 @@ impl State {
             let entry = self.entry(address);
             let tag = address & (!0xfff | (Z as u64 - 1));
             let at = (*entry).addend.wrapping_add(address) as *const u8;
-            ((*entry).read == tag, at)
+            (self.is_hit(entry, (*entry).read, tag, address), at)
         }
     }
 
@@ -322,8 +325,24 @@ impl State {
             let entry = self.entry(address);
             let tag = address & (!0xfff | (Z as u64 - 1));
             let at = (*entry).addend.wrapping_add(address) as *mut u8;
-            ((*entry).write == tag, at)
+            (self.is_hit(entry, (*entry).write, tag, address), at)
         }
+    }
+
+    /// Whether an access to aligned bytes with this tag may be made: the page has just that tag, or it holds
+    /// words that runs stop before and this is none of them.
+    #[inline(always)]
+    unsafe fn is_hit(&self, entry: *const Entry, has: u64, tag: u64, address: u64) -> bool {
+        if has == tag {
+            return true;
+        }
+        // SAFETY: an entry whose tag says so has a place among the watched pages.
+        has == tag | WATCHED
+            && unsafe {
+                let words = (*self.f).watched.add((*entry).watch.into()).cast::<u64>();
+                let word = address >> 3 & 0x1ff;
+                words.add((word >> 6) as usize).read() >> (word & 63) & 1 == 0
+            }
     }
 
     #[inline(always)]

@@ -44,6 +44,7 @@ impl Exec<'_> {
             returns: self.engine.code.returns(),
             returns_top: self.engine.code.returns_top,
             down: (self.cpu.flags.other & DF).into(),
+            watched: self.engine.mmu.watched(),
             exec: (&raw mut *self).cast(),
             limit,
             op: std::ptr::null(),

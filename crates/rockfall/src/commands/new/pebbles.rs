@@ -63,7 +63,7 @@ impl Project {
             .map_err(|error| Failure::BadInput(error.to_string()))?;
         let path = self.output.join("p3.toml");
         if !path.exists() {
-            write_whole(&path, guest::hooks::init::draft(&image).as_bytes())?;
+            write_whole(&path, (guest::hooks::init::draft(&image) + CUSTOMS).as_bytes())?;
         }
         let config = String::from_utf8_lossy(&read(&self.root.join("config.mk"))?).into_owned();
         let tests = ["STUDENTTESTS", "410TESTS"].iter().flat_map(|name| words_of(&config, name));
@@ -74,6 +74,17 @@ impl Project {
         Ok(ready)
     }
 }
+
+/// How the course's programs say that something went wrong, whatever the kernel is like.
+const CUSTOMS: &str = "
+[[console]]
+# The tests of the course say so when they fail.
+pattern = \"FAIL\"
+
+[[console]]
+# What the course's shell says of a program that the kernel has killed.
+pattern = \"exit status -2\"
+";
 
 /// How many lines of a draft want an answer.
 fn questions(draft: &Path) -> usize {

@@ -64,7 +64,7 @@ impl Project {
         let parts = [(KERNEL, read(&build.join("kernel.bin"))?)];
         write_whole(&disk, &disk_of(&read(&build.join("loader.bin"))?, &parts)?)?;
         let kernel = format!("{} --symbols {}", disk.display(), build.join("kernel.o").display());
-        Ok(Ready::of_kernel(&kernel, &self.describe("pintos")?, tests))
+        Ok(Ready::of_kernel(&kernel, &self.describe_kernel("pintos", &build.join("kernel.o"))?, tests))
     }
 
     pub(super) fn pintos_userprog(&self) -> Result<Ready, Failure> {
@@ -96,7 +96,7 @@ impl Project {
             programs.display()
         );
         there.retain(|name| !PROGRAMS[PROGRAMS.len() - CHILDREN..].contains(&name.as_str()));
-        Ok(Ready::of_kernel(&kernel, &self.describe("pintos")?, there))
+        Ok(Ready::of_kernel(&kernel, &self.describe_kernel("pintos", &build.join("kernel.o"))?, there))
     }
 }
 

@@ -1,0 +1,417 @@
+//! A small Unix as a stand-in for kernels that others write: programs that a shell forks and executes from a
+//! disk. Its faults are found by `test` alone and seen again; mended it is exhausted, or nothing is found.
+
+use expect_test::{Expect, expect};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Builds it with these macros into a folder of its own, which also gets the description, changed as told.
+fn built(name: &str, macros: &[&str], change: (&str, &str)) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("small").join(name);
+    guests::small::build(macros, &folder).unwrap_or_else(|error| panic!("{error}"));
+    assert!(guests::small::DESCRIPTION.contains(change.0), "{change:?}");
+    let description = guests::small::DESCRIPTION.replace(change.0, change.1);
+    std::fs::write(folder.join("k.toml"), description).expect("written");
+    folder
+}
+
+const AS_IT_IS: (&str, &str) = ("", "");
+
+/// Runs a command on a test of a build; what it printed, and its exit code.
+fn rockfall(folder: &Path, command: &str, test: &str, more: &[&str]) -> (String, Option<i32>) {
+    let target = [command, "kernel", "--disk", "disk", "-k", "k.toml", "-t", test];
+    let mut rockfall = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    let output = rockfall.args(target).args(more).current_dir(folder).output().expect("the command starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code().is_some_and(|code| code < 2), "{errors}");
+    (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
+}
+
+/// The same with the last line of output as JSON.
+fn json(folder: &Path, command: &str, test: &str, more: &[&str]) -> Value {
+    let (text, _) = rockfall(folder, command, test, &[more, &["--json"]].concat());
+    let last = text.lines().last().unwrap_or_default();
+    serde_json::from_str(last).or_else(|_| serde_json::from_str(&text)).expect("an object")
+}
+
+#[test]
+fn faults_are_found_through_the_shell() {
+    for (fault, test, flag, kind) in [
+        ("FAULT_ONE_LOOK", "tally", "--no-minimise", "panic"),
+        ("FAULT_LATE_CLAIM", "apart", "--no-minimise", "console"),
+        ("FAULT_ONE_WAKEUP", "apart", "--no-minimise", "lost-wakeup"),
+        ("FAULT_EARLY_CHILD", "apart", "--no-minimise", "panic"),
+        ("FAULT_OPEN_HEAP", "kin", "--test-heap", "double-allocation"),
+    ] {
+        let folder = built(fault, &[fault], AS_IT_IS);
+        let found = json(&folder, "test", test, &["--budget", "120s", "--fresh", "-o", "f.json", flag]);
+        assert_eq!(found["verdict"], "bug", "{fault}: {found:#}");
+        assert!(found["finding"]["kind"].to_string().contains(kind), "{fault}: {found:#}");
+        let mut replay = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+        let replay = replay.args(["replay", "f.json", "--quiet"]).current_dir(&folder).output();
+        assert_eq!(replay.expect("the command starts").status.code(), Some(1), "{fault} is seen again");
+    }
+}
+
+/// What init drafts lacks little: who makes processes is told by what it returns.
+#[test]
+fn most_of_it_is_drafted() {
+    let folder = built("drafted", &[], AS_IT_IS);
+    let mut init = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    let draft = init.args(["init", "kernel"]).current_dir(&folder).output().expect("the command starts");
+    let draft = String::from_utf8_lossy(&draft.stdout).into_owned();
+    for line in [
+        "create = [{ on = \"leave allocate\", thread = \"ret\", if = \"ret\" }]",
+        "exit = [{ on = \"enter sched\", if = \"current->state == ZOMBIE\" }]",
+        "timer = [\"trap if frame->vector == 0x20\"]",
+        "when = \"!current\"",
+    ] {
+        assert!(draft.contains(line), "{line}: {draft}");
+    }
+}
+
+/// With the console's and the heap's own locks there would be more than a hundred thousand. The words of its
+/// locks, and what is made known to others with interrupts off, are no races.
+#[test]
+fn mended_it_is_exhausted() {
+    let folder = built("mended", &[], AS_IT_IS);
+    for test in ["apart", "talk"] {
+        let ended = json(&folder, "test", test, &["--budget", "120s", "--fresh"]);
+        assert_eq!(ended["verdict"], "exhausted", "{test}: {ended:#}");
+        let scope = ended["scope"].as_str().unwrap_or_default();
+        assert!(scope.contains("; 0 data races seen\n"), "{test}: {scope}");
+    }
+    let ended = json(&folder, "explore", "tally", &["--points", "wake,create"]);
+    assert_eq!(ended["verdict"], "exhausted", "{ended:#}");
+}
+
+/// The shell's fork and exec are done once, before: where the test begins with the program, nobody creates its
+/// process any more, and a run is short.
+#[test]
+fn a_test_begins_where_its_program_does() {
+    let start = "start = [{ on = \"leave sys_exec\", if = \"ret == 0\" }]\n";
+    let runs: Vec<u64> = [("begins", AS_IT_IS), ("all", (start, ""))]
+        .map(|(name, change)| {
+            let folder = built(name, &[], change);
+            let ended = json(&folder, "explore", "talk", &["--points", ""]);
+            assert_eq!(ended["verdict"], "exhausted", "{ended:#}");
+            ended["instructions"].as_u64().unwrap_or_else(|| panic!("{ended:#}"))
+        })
+        .to_vec();
+    assert!(runs[0] * 2 < runs[1], "{runs:?}");
+}
+
+/// An allocator that locks itself has no more interleavings than one without a lock.
+#[test]
+fn the_lock_of_the_heap_is_trusted() {
+    let spaces: Vec<Value> = [&[][..], &["FAULT_OPEN_HEAP"]]
+        .map(|macros| {
+            let folder = built(&format!("heap-{}", macros.len()), macros, AS_IT_IS);
+            let ended = json(&folder, "explore", "apart", &["--points", "lock,unlock"]);
+            assert_eq!(ended["verdict"], "exhausted", "{ended:#}");
+            ended["interleavings"].clone()
+        })
+        .to_vec();
+    assert!(spaces[0].is_u64() && spaces[0] == spaces[1], "{spaces:?}");
+}
+
+/// The line that tells of a bug at once, the report and the statement speak of the same threads, and of one thing as of one.
+#[test]
+fn words_from_the_first_line_to_the_last() {
+    let folder = built("words", &["FAULT_LATE_CLAIM"], AS_IT_IS);
+    let target = ["test", "kernel", "--disk", "disk", "-k", "k.toml", "-t", "apart", "--budget", "60s"];
+    let mut test = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    let output = test.args(target).arg("--fresh").current_dir(&folder).output().expect("the command starts");
+    let first = String::from_utf8_lossy(&output.stderr).into_owned();
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (_, told) = first.split_once("a bug: ").unwrap_or_else(|| panic!("{first}"));
+    let who = told.split_whitespace().find(|word| word.starts_with('t') && word[1..].parse::<u32>().is_ok());
+    let who = who.unwrap_or_else(|| panic!("{told}"));
+    assert!(report.contains(&format!("\n{who} printed “FAIL: an addition is lost”")), "{told}\n{report}");
+    assert!(report.contains("; 1 data race seen\n"), "{report}");
+}
+
+/// A page that two were given was not freed twice: the allocator is to be looked at.
+#[test]
+fn a_page_for_two() {
+    let folder = built("page-for-two", &["FAULT_OPEN_HEAP"], AS_IT_IS);
+    let flags = ["--budget", "60s", "--fresh", "--test-heap"];
+    let (text, code) = rockfall(&folder, "test", "kin", &flags);
+    assert_eq!(code, Some(1), "{text}");
+    let (_, text) = text.split_once("Look at: ").unwrap_or_else(|| panic!("{text}"));
+    let advice: Vec<&str> = text.split("\n\n").next().unwrap_or_default().split_whitespace().collect();
+    let advice = advice.join(" ");
+    let expected = "Both took the same block from the allocator. Look in it for where the next free block is looked up and \
+                    where it is taken off the list: nobody may come in between.";
+    assert!(advice.starts_with(expected), "{advice}");
+}
+
+/// Up to what they share.
+fn report(fault: &str, test: &str, points: &str, expected: Expect) {
+    let folder = built(&format!("report-{fault}"), &[fault], AS_IT_IS);
+    let (text, code) = rockfall(&folder, "explore", test, &["--points", points]);
+    assert_eq!(code, Some(1), "{text}");
+    let end = text.find("\nMemory that they share").unwrap_or(text.len());
+    expected.assert_eq(&text[..end]);
+}
+
+/// Whoever waits for the disk is said to, and runs while it does; its interrupt makes it ready in its own row.
+#[test]
+fn who_waits_for_the_disk() {
+    report(
+        "FAULT_ONE_LOOK",
+        "tally",
+        "",
+        expect![[r#"
+            Kernel panic  in test tally of small
+            t3 gives up in buffer_release (disk.c:119): “a lock is released that somebody else has”
+
+            Look at: Which assumption of t3 at buffer_release (disk.c:119) did another thread break? It reads
+                     buffers[0].lock.owner, which t4 writes in row 6, acquire_sleep (sched.c:98).
+
+                t2 t3 t4
+                t2 tally, t3 tally, t4 tally
+             1  ┃  ┊  ┊   · takes buffers[0].lock.lock  disk.c:99
+                ┃  ┊  ┊   · releases buffers[0].lock.lock  disk.c:99
+                ┃  ┊  ┊   · … 6 more
+                ┃  ┊  ┊   · wakes t4  process.c:62
+                ┃  ┊  ┊   · takes buffers[0].lock.lock  disk.c:99
+                ┃  ┊  ┊   · releases buffers[0].lock.lock  disk.c:99
+                ┃  ┊  ┊   · takes buffers[0].lock.held  disk.c:99
+                ┃  ┊  ┊   to disk_transfer  disk.c:68  in system call add
+                ┃  ┊  ┊      sleep(buffer, &disk_lock);
+                ┃  ┊  ┊   → waits for a device
+             2  ╳  ┃  ┊   · takes buffers[0].lock.lock  disk.c:99
+                ╳  ┃  ┊   · releases buffers[0].lock.lock  sched.c:63
+                ╳  ┃  ┊   to buffer_get  disk.c:99  in system call add
+                ╳  ┃  ┊      acquire_sleep(&found->lock);
+                ╳  ┃  ┊   → blocks: buffers[0].lock.held is held by t2
+             3  ┊  ╳  ┃   · takes buffers[0].lock.lock  disk.c:99
+                ┊  ╳  ┃   · releases buffers[0].lock.lock  sched.c:63
+                ┊  ╳  ┃   · wakes t2  machine.c:183
+                ┊  ╳  ┃   to buffer_get  disk.c:99  in system call add
+                ┊  ╳  ┃      acquire_sleep(&found->lock);
+                ┊  ╳  ┃   → blocks: buffers[0].lock.held is held by t2
+             4  ┃  ┊  ┊   · releases buffers[0].lock.held  disk.c:119
+                ┃  ┊  ┊   · takes buffers[0].lock.lock  disk.c:119
+                ┃  ┊  ┊   · wakes t3  sched.c:78
+                ┃  ┊  ┊   · wakes t4  sched.c:78
+                ┃  ┊  ┊   · releases buffers[0].lock.lock  disk.c:119
+                ┃  ┊  ┊   to sys_wait  process.c:120
+                ┃  ┊  ┊      sleep(current, &table);
+                ┃  ┊  ┊   → blocks until somebody wakes it
+             5  ╳  ┃  ┊   · takes buffers[0].lock.lock  sched.c:70
+                ╳  ┃  ┊   · releases buffers[0].lock.lock  disk.c:99
+                ╳  ┃  ┊   · takes buffers[0].lock.held  disk.c:99
+                ╳  ┃  ┊   to disk_transfer  disk.c:68  in system call add
+                ╳  ┃  ┊      sleep(buffer, &disk_lock);
+                ╳  ┃  ┊   → waits for a device
+             6  ╳  ┊  ┃   · takes buffers[0].lock.lock  sched.c:70
+                ╳  ┊  ┃   · releases buffers[0].lock.lock  disk.c:99
+                ╳  ┊  ┃   · takes buffers[0].lock.held  disk.c:99
+                ╳  ┊  ┃   · wakes t3  machine.c:183
+                ╳  ┊  ┃   · wakes t4  machine.c:183
+                ╳  ┊  ┃   ≈ writes buffers[0].lock.owner, read in row 7  sched.c:98
+                ╳  ┊  ┃   to disk_transfer  disk.c:68  in system call add
+                ╳  ┊  ┃      sleep(buffer, &disk_lock);
+                ╳  ┊  ┃   → waits for a device
+             7  ╳  ┃  ┊   · releases buffers[0].lock.held  disk.c:119
+                ╳  ┃  ┊   · takes buffers[0].lock.lock  disk.c:119
+                ╳  ┃  ┊   ≈ reads buffers[0].lock.owner, written in row 6  sched.c:105
+                ╳  ┃  ┊   to buffer_release  disk.c:119  in system call add
+                ╳  ┃  ┊      release_sleep(&buffer->lock);
+                ╳  ┃  ┊   ✗ panics: a lock is released that somebody else has
+
+            Who took part
+              t3 gave up in row 7, holding buffers[0].lock.lock, interrupts off
+                  panic (console.c:41)         {
+                  release_sleep (sched.c:106)  panic("a lock is released that somebody else has");
+                  buffer_release (disk.c:119)  release_sleep(&buffer->lock);
+                  sys_add (syscall.c:48)       buffer_release(buffer);
+                  system_call (syscall.c:71)   return sys_add((int)frame->ebx, (int)frame->ecx);
+                  trap (machine.c:96)          frame->eax = (uint32_t)system_call(frame);
+                  trap_entry
+                  call (user.h:8)              __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(f…
+                  add (user.h:50)              return call(8, number, amount);
+                  main (tally.c:9)             add(0, 1);
+                  _start
+              t4 writes buffers[0].lock.owner in row 6
+                  acquire_sleep (sched.c:98)  lock->owner = current->id;
+                  buffer_get (disk.c:99)      acquire_sleep(&found->lock);
+                  buffer_read (disk.c:105)    struct buffer *buffer = buffer_get(sector);
+                  sys_add (syscall.c:41)      struct buffer *buffer = buffer_read(NUMBERS + number);
+                  system_call (syscall.c:71)  return sys_add((int)frame->ebx, (int)frame->ecx);
+                  trap (machine.c:96)         frame->eax = (uint32_t)system_call(frame);
+                  trap_entry
+                  call (user.h:8)             __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(fi…
+                  add (user.h:50)             return call(8, number, amount);
+                  main (tally.c:9)            add(0, 1);
+                  _start
+        "#]],
+    );
+}
+
+#[test]
+fn a_disk_that_has_nothing_more_to_say() {
+    report(
+        "FAULT_ONE_WAKEUP",
+        "apart",
+        "",
+        expect![[r#"
+        Lost wakeup  in test apart of small
+        Nobody can run, yet the test is not over: t1 waits in sys_wait (process.c:120); t2 waits for a
+        device in disk_transfer (disk.c:68).
+
+        Look at: Somebody was woken before it slept, or is never woken. Look for a check of a condition and
+                 the sleep that follows it: can another thread change the condition and wake in between?
+
+            t1 t2 t3
+            t1 sh, t2 apart, t3 apart
+         1  ┊  ┃  ┊   · creates t3  process.c:68
+            ┊  ┃  ┊   · wakes t3  process.c:62
+            ┊  ┃  ┊   · takes buffers[0].lock.held  disk.c:99
+            ┊  ┃  ┊   to disk_transfer  disk.c:68  in system call add
+            ┊  ┃  ┊      sleep(buffer, &disk_lock);
+            ┊  ┃  ┊   → waits for a device
+         2  ┊  ╳  ┃   · wakes t3  machine.c:183
+            ┊  ╳  ┃   · wakes t3  machine.c:183
+            ┊  ╳  ┃   · wakes t1  sched.c:78
+            ┊  ╳  ┃   to sys_exit  process.c:93
+            ┊  ╳  ┃      sched();
+            ┊  ╳  ┃   → ends
+         3  ┃  ╳      to sys_wait  process.c:120
+            ┃  ╳         sleep(current, &table);
+            ┃  ╳      ✗ blocks until somebody wakes it: nobody is left to run
+
+        Who took part
+          t1 waits in row 3, holding no lock
+              sleep (sched.c:67)          sched();
+              sys_wait (process.c:120)    sleep(current, &table);
+              system_call (syscall.c:61)  return sys_wait();
+              trap (machine.c:96)         frame->eax = (uint32_t)system_call(frame);
+              trap_entry
+              call (user.h:8)             __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(fi…
+              wait (user.h:24)            return call(3, 0, 0);
+              main (sh.c:16)              while (wait() > 0)
+              _start
+          t2 waits for a device, in row 1, holding buffers[0].lock.held
+              sleep (sched.c:67)          sched();
+              disk_transfer (disk.c:68)   sleep(buffer, &disk_lock);
+              buffer_read (disk.c:107)    disk_transfer(buffer);
+              sys_add (syscall.c:41)      struct buffer *buffer = buffer_read(NUMBERS + number);
+              system_call (syscall.c:71)  return sys_add((int)frame->ebx, (int)frame->ecx);
+              trap (machine.c:96)         frame->eax = (uint32_t)system_call(frame);
+              trap_entry
+              call (user.h:8)             __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(fi…
+              add (user.h:50)             return call(8, number, amount);
+              main (apart.c:8)            int before = add(own, 0);
+              _start
+    "#]],
+    );
+}
+
+/// Those who only wait for the disk or the clock, print or idle, have no part in it.
+#[test]
+fn rows_of_those_who_only_wait_are_folded() {
+    report(
+        "FAULT_ONE_LOOK",
+        "crowd",
+        "",
+        expect![[r#"
+            Kernel panic  in test crowd of small
+            t4 gives up in buffer_release (disk.c:119): “a lock is released that somebody else has”
+
+            Look at: Which assumption of t4 at buffer_release (disk.c:119) did another thread break? It reads
+                     buffers[0].lock.owner, which t5 writes in row 10, acquire_sleep (sched.c:98).
+
+                t1 t2 t3 t4 t5
+                t1 sh, t2 crowd, t3 crowd, t4 crowd, t5 crowd
+             1  ┊  ┃  ┊  ┊  ┊   · creates t3  process.c:68
+                ┊  ┃  ┊  ┊  ┊   · wakes t3  process.c:62
+                ┊  ┃  ┊  ┊  ┊   · … 3 more
+                ┊  ┃  ┊  ┊  ┊   · wakes t5  process.c:62
+                ┊  ┃  ┊  ┊  ┊   · takes buffers[0].lock.lock  disk.c:99
+                ┊  ┃  ┊  ┊  ┊   · releases buffers[0].lock.lock  disk.c:99
+                ┊  ┃  ┊  ┊  ┊   · takes buffers[0].lock.held  disk.c:99
+                ┊  ┃  ┊  ┊  ┊   to disk_transfer  disk.c:68  in system call add
+                ┊  ┃  ┊  ┊  ┊      sleep(buffer, &disk_lock);
+                ┊  ┃  ┊  ┊  ┊   → waits for a device
+                … row 2: t3 had no part in it …
+             3  ┊  ╳  ╳  ┃  ┊   · takes buffers[0].lock.lock  disk.c:99
+                ┊  ╳  ╳  ┃  ┊   · releases buffers[0].lock.lock  sched.c:63
+                ┊  ╳  ╳  ┃  ┊   to buffer_get  disk.c:99  in system call add
+                ┊  ╳  ╳  ┃  ┊      acquire_sleep(&found->lock);
+                ┊  ╳  ╳  ┃  ┊   → blocks: buffers[0].lock.held is held by t2
+             4  ┊  ┊  ╳  ╳  ┃   · takes buffers[0].lock.lock  disk.c:99
+                ┊  ┊  ╳  ╳  ┃   · releases buffers[0].lock.lock  sched.c:63
+                ┊  ┊  ╳  ╳  ┃   · wakes t2  machine.c:183
+                ┊  ┊  ╳  ╳  ┃   to buffer_get  disk.c:99  in system call add
+                ┊  ┊  ╳  ╳  ┃      acquire_sleep(&found->lock);
+                ┊  ┊  ╳  ╳  ┃   → blocks: buffers[0].lock.held is held by t2
+                … row 5: t2 had no part in it …
+             6  ┊  ┊  ┃  ╳  ╳   · prints “there is another number”  console.c:37
+                ┊  ┊  ┃  ╳  ╳   · wakes t2  sched.c:78
+                ┊  ┊  ┃  ╳  ╳   · wakes t1  sched.c:78
+                ┊  ┊  ┃  ╳  ╳   to sys_exit  process.c:93
+                ┊  ┊  ┃  ╳  ╳      sched();
+                ┊  ┊  ┃  ╳  ╳   → ends
+                … row 7: t1 had no part in it …
+             8  ╳  ┃     ┊  ┊   · releases buffers[0].lock.held  disk.c:119
+                ╳  ┃     ┊  ┊   · takes buffers[0].lock.lock  disk.c:119
+                ╳  ┃     ┊  ┊   · wakes t4  sched.c:78
+                ╳  ┃     ┊  ┊   · wakes t5  sched.c:78
+                ╳  ┃     ┊  ┊   · releases buffers[0].lock.lock  disk.c:119
+                ╳  ┃     ┊  ┊   to sys_wait  process.c:120
+                ╳  ┃     ┊  ┊      sleep(current, &table);
+                ╳  ┃     ┊  ┊   → blocks until somebody wakes it
+             9  ╳  ╳     ┃  ┊   · takes buffers[0].lock.lock  sched.c:70
+                ╳  ╳     ┃  ┊   · releases buffers[0].lock.lock  disk.c:99
+                ╳  ╳     ┃  ┊   · takes buffers[0].lock.held  disk.c:99
+                ╳  ╳     ┃  ┊   to disk_transfer  disk.c:68  in system call add
+                ╳  ╳     ┃  ┊      sleep(buffer, &disk_lock);
+                ╳  ╳     ┃  ┊   → waits for a device
+            10  ╳  ╳     ┊  ┃   · takes buffers[0].lock.lock  sched.c:70
+                ╳  ╳     ┊  ┃   · releases buffers[0].lock.lock  disk.c:99
+                ╳  ╳     ┊  ┃   · takes buffers[0].lock.held  disk.c:99
+                ╳  ╳     ┊  ┃   · wakes t4  machine.c:183
+                ╳  ╳     ┊  ┃   · wakes t5  machine.c:183
+                ╳  ╳     ┊  ┃   ≈ writes buffers[0].lock.owner, read in row 11  sched.c:98
+                ╳  ╳     ┊  ┃   to disk_transfer  disk.c:68  in system call add
+                ╳  ╳     ┊  ┃      sleep(buffer, &disk_lock);
+                ╳  ╳     ┊  ┃   → waits for a device
+            11  ╳  ╳     ┃  ┊   · releases buffers[0].lock.held  disk.c:119
+                ╳  ╳     ┃  ┊   · takes buffers[0].lock.lock  disk.c:119
+                ╳  ╳     ┃  ┊   ≈ reads buffers[0].lock.owner, written in row 10  sched.c:105
+                ╳  ╳     ┃  ┊   to buffer_release  disk.c:119  in system call add
+                ╳  ╳     ┃  ┊      release_sleep(&buffer->lock);
+                ╳  ╳     ┃  ┊   ✗ panics: a lock is released that somebody else has
+
+            Who took part
+              t4 gave up in row 11, holding buffers[0].lock.lock, interrupts off
+                  panic (console.c:41)         {
+                  release_sleep (sched.c:106)  panic("a lock is released that somebody else has");
+                  buffer_release (disk.c:119)  release_sleep(&buffer->lock);
+                  sys_add (syscall.c:48)       buffer_release(buffer);
+                  system_call (syscall.c:71)   return sys_add((int)frame->ebx, (int)frame->ecx);
+                  trap (machine.c:96)          frame->eax = (uint32_t)system_call(frame);
+                  trap_entry
+                  call (user.h:8)              __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(f…
+                  add (user.h:50)              return call(8, number, amount);
+                  main (crowd.c:14)            add(0, 1);
+                  _start
+              t5 writes buffers[0].lock.owner in row 10
+                  acquire_sleep (sched.c:98)  lock->owner = current->id;
+                  buffer_get (disk.c:99)      acquire_sleep(&found->lock);
+                  buffer_read (disk.c:105)    struct buffer *buffer = buffer_get(sector);
+                  sys_add (syscall.c:41)      struct buffer *buffer = buffer_read(NUMBERS + number);
+                  system_call (syscall.c:71)  return sys_add((int)frame->ebx, (int)frame->ecx);
+                  trap (machine.c:96)         frame->eax = (uint32_t)system_call(frame);
+                  trap_entry
+                  call (user.h:8)             __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(fi…
+                  add (user.h:50)             return call(8, number, amount);
+                  main (crowd.c:14)           add(0, 1);
+                  _start
+        "#]],
+    );
+}
