@@ -190,7 +190,11 @@ impl Lockdep {
     /// and none of the rules that look at the locks themselves applies. Nearly all locking is of that kind.
     /// `is_held`: the lock was taken just now, so it is among those held.
     fn is_checked(&self, moment: &Moment<'_>, (lock, taking): (LockId, Taking), is_held: bool) -> bool {
-        if taking.attempt || taking.semaphore || !self.classes.is_initialised(lock) {
+        let may_be_uninitialised = || {
+            let told = self.classes.sees_initialisation() && !self.classes.is_initialised(lock);
+            told && moment.facts.heap.block_of(VirtAddr(lock.0)).is_some()
+        };
+        if taking.attempt || taking.semaphore || may_be_uninitialised() {
             return false;
         }
         let Some(class) = self.classes.known(lock) else { return false };

@@ -217,6 +217,35 @@ fn happenings_stop() {
     assert_eq!(run(&mut m, &StopSet::after(10)), Stop::Halt);
 }
 
+/// What is noted of the interrupt flag without stopping is what a run would stop at.
+#[test]
+fn changes_of_the_interrupt_flag_are_noted() {
+    let mut m = machine(|a| {
+        a.sti()?;
+        a.nop()?;
+        a.int(0x21)?;
+        a.cli()?;
+        a.sti()?;
+        a.push(2)?;
+        a.popfd()?;
+        a.hlt()
+    });
+    m.memory.write_u8(PhysAddr(HANDLERS + 0x21 * 16), 0xcf);
+    let (mut stopped, mut noted) = (m.clone(), Events::off());
+    noted.flags = true;
+    assert_eq!(m.run(BSP, &StopSet::after(100).on(Kinds::HALT), &mut noted), Stop::Halt);
+    let set = StopSet::after(100).on(Kinds::HALT.and(Kinds::INTERRUPT_FLAG));
+    let mut expected = Vec::new();
+    while let Stop::InterruptFlag { enabled } = run(&mut stopped, &set) {
+        expected.push((enabled, stopped.pc(BSP)));
+    }
+    let seen = noted.flag_changes.iter().map(|change| (change.enabled, change.pc)).collect::<Vec<_>>();
+    assert_eq!(seen.iter().filter(|(enabled, _)| *enabled).count(), 3, "{seen:?}");
+    assert_eq!(seen.len(), 6, "{seen:?}");
+    assert_eq!(seen, expected);
+    assert_eq!(m.pc(BSP), stopped.pc(BSP));
+}
+
 #[test]
 fn interrupts_are_injected_and_returned_from() {
     let mut m = machine(|a| {

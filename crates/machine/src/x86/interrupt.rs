@@ -248,9 +248,14 @@ pub fn iret(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         Code::Iretd => 4,
         _ => 8,
     };
+    let noted = x.events.flag_changes.len();
     x.far_return(size, 0, true)?;
     x.cpu.nmi_blocked = false;
     let pc = VirtAddr(x.cpu.code_address(x.next));
+    // Flags are loaded before it is known where to go on.
+    if let Some(change) = x.events.flag_changes.get_mut(noted) {
+        change.pc = pc;
+    }
     x.events.push(x.now, Happening::InterruptReturn { pc });
     if x.stops.on.has(Kinds::INTERRUPT_RETURN) {
         x.stop_after(Stop::InterruptReturn);
