@@ -166,33 +166,7 @@ impl<'a> Composer<'a> {
         let premature = self.premature(&rows, &columns, &mut conflicts);
         conflicts::mark(&mut rows, &conflicts);
         rows.iter_mut().for_each(passing::note_last);
-        let of_bug = conflicts.iter().filter(|conflict| conflict.bug);
-        let touching: BTreeSet<usize> = of_bug
-            .flat_map(|conflict| [conflict.rows.0, conflict.rows.1])
-            .map(|row| rows[row].column)
-            .collect();
-        let taking_part = |column: usize| {
-            let thread = columns[column];
-            thread == finding.thread
-                || finding.sides.iter().any(|side| side.thread == thread)
-                || touching.contains(&column)
-        };
-        let bystanders: Vec<String> =
-            (0..columns.len()).filter(|at| !taking_part(*at)).map(|at| columns[at].to_string()).collect();
-        // Where it is known which memory the bug is about, what else is shared with everybody, such as a table of
-        // processes or the queue of a disk, gives nobody a part in it.
-        let known = conflicts.iter().any(|conflict| conflict.bug);
-        let mut preempted_before = false;
-        for (at, row) in rows.iter_mut().enumerate() {
-            let joins = |conflict: &Conflict| conflict.rows.0 == at || conflict.rows.1 == at;
-            let shares = conflicts.iter().any(|conflict| joins(conflict) && (conflict.bug || !known));
-            // Whoever comes in at a preemption is what it is about.
-            let comes_in = preempted_before && row.end.kind != EndKind::Switched;
-            row.minor = !shares && !comes_in && !taking_part(row.column) && is_quiet(row, &bystanders);
-            if !row.minor {
-                preempted_before = row.end.kind == EndKind::Preempted;
-            }
-        }
+        self.fold(&mut rows, &columns, &conflicts);
         let place = rows.last().map(|row| row.to.clone()).unwrap_or_default();
         let facts = Facts {
             finding,
@@ -222,18 +196,6 @@ impl<'a> Composer<'a> {
                 None => thread.to_string(),
             },
         };
-        let mut facts = Vec::new();
-        if let Some(count) = context.interleavings {
-            facts.push(format!("found in interleaving {count}"));
-        }
-        if let Some(before) = context.minimised_from.filter(|&before| before > context.preemptions) {
-            facts.push(format!("minimised from {before} preemptions to {}", context.preemptions));
-        }
-        if context.fewest && context.preemptions > 0 {
-            facts.push("no fewer do at these points".to_string());
-        } else if context.minimised_from.is_some() && context.preemptions > 0 {
-            facts.push("fewer may do, not all were tried".to_string());
-        }
         let mut story = Story {
             title: classes::of(&finding.kind, |class| class.title(context.program)).to_string(),
             kind: finding.kind.name().to_string(),
@@ -250,7 +212,7 @@ impl<'a> Composer<'a> {
             schedule: context.schedule.to_string(),
             replay: context.replay.to_string(),
             preemptions: context.preemptions,
-            facts,
+            facts: how_found(context),
             passing: None,
             sources: Vec::new(),
             sources_missing: None,
@@ -258,6 +220,38 @@ impl<'a> Composer<'a> {
         story.passing = context.passing.as_ref().map(|passing| self.passing(passing, &story));
         (story.sources, story.sources_missing) = self.excerpts(&story);
         story
+    }
+
+    /// Marks the rows that have no part in the bug as minor.
+    fn fold(&self, rows: &mut [Row], columns: &[ThreadId], conflicts: &[Conflict]) {
+        let finding = self.finding;
+        let of_bug = conflicts.iter().filter(|conflict| conflict.bug);
+        let touching: BTreeSet<usize> = of_bug
+            .flat_map(|conflict| [conflict.rows.0, conflict.rows.1])
+            .map(|row| rows[row].column)
+            .collect();
+        let taking_part = |column: usize| {
+            let thread = columns[column];
+            thread == finding.thread
+                || finding.sides.iter().any(|side| side.thread == thread)
+                || touching.contains(&column)
+        };
+        let bystanders: Vec<String> =
+            (0..columns.len()).filter(|at| !taking_part(*at)).map(|at| columns[at].to_string()).collect();
+        // Where it is known which memory the bug is about, what else is shared with everybody, such as a table of
+        // processes or the queue of a disk, gives nobody a part in it.
+        let known = conflicts.iter().any(|conflict| conflict.bug);
+        let mut preempted_before = false;
+        for (at, row) in rows.iter_mut().enumerate() {
+            let joins = |conflict: &Conflict| conflict.rows.0 == at || conflict.rows.1 == at;
+            let shares = conflicts.iter().any(|conflict| joins(conflict) && (conflict.bug || !known));
+            // Whoever comes in at a preemption is what it is about.
+            let comes_in = preempted_before && row.end.kind != EndKind::Switched;
+            row.minor = !shares && !comes_in && !taking_part(row.column) && is_quiet(row, &bystanders);
+            if !row.minor {
+                preempted_before = row.end.kind == EndKind::Preempted;
+            }
+        }
     }
 
     /// The threads that wait although another thread has made them ready since they last ran.
@@ -367,4 +361,21 @@ fn is_quiet(row: &Row, bystanders: &[String]) -> bool {
     };
     !matches!(row.end.kind, EndKind::Bug | EndKind::Preempted | EndKind::Exited)
         && row.notes.iter().all(|note| !note.major || locks(note) || of_bystander(note))
+}
+
+/// How the finding was found and made short, in words.
+fn how_found(context: &Context<'_>) -> Vec<String> {
+    let mut facts = Vec::new();
+    if let Some(count) = context.interleavings {
+        facts.push(format!("found in interleaving {count}"));
+    }
+    if let Some(before) = context.minimised_from.filter(|&before| before > context.preemptions) {
+        facts.push(format!("minimised from {before} preemptions to {}", context.preemptions));
+    }
+    if context.fewest && context.preemptions > 0 {
+        facts.push("no fewer do at these points".to_string());
+    } else if context.minimised_from.is_some() && context.preemptions > 0 {
+        facts.push("fewer may do, not all were tried".to_string());
+    }
+    facts
 }

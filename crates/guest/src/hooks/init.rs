@@ -10,7 +10,7 @@ mod running;
 use crate::elf::image::{Function, Image};
 use crate::elf::types::{Type, TypeId};
 use locks::locks;
-use running::{Running, idle_thread, running, teller};
+use running::{Running, function_that_finds, idle_thread, running};
 use std::fmt::Write as _;
 
 /// The first of `names` that the image has as a function that is called.
@@ -168,8 +168,36 @@ pub fn draft(image: &Image) -> String {
     );
     draft.section("[timer]");
     draft.guess("vector = 0x20", "where most kernels put the first timer of a PC");
+    scheduling(&mut draft);
+    let idle = idle_thread(image);
+    if idle.is_none() {
+        let loops = ["idle", "idle_loop", "cpu_idle"];
+        draft.list("idle", &loops, "waits for an interrupt because nothing can run");
+    }
+    draft.section("[idle]");
+    match idle {
+        Some(name) => draft.guess(&format!("thread = \"{name}\""), "by its name"),
+        None if !image.function("scheduler").is_empty() && current.is_some() => {
+            let expression = current.as_ref().map_or("", |current| &current.expression);
+            draft.guess(&format!("when = \"!{expression}\""), "a scheduler on a stack of its own")
+        }
+        None => draft
+            .missing("thread = \"idle_thread\"", "the idle thread, or 'is' or 'when', if the kernel has one"),
+    }
+    locks(&mut draft);
+    heaps(&mut draft);
+    panics(&mut draft);
+    test(&mut draft);
+    user(&mut draft);
+    ignore(&mut draft);
+    draft.text
+}
+
+/// The functions by which threads change places and wait.
+fn scheduling(draft: &mut Draft<'_>) {
+    let image = draft.image;
     draft.section("[functions]");
-    timer(&mut draft);
+    timer(draft);
     let switches = [
         "context_switch",
         "switch_to",
@@ -213,35 +241,13 @@ pub fn draft(image: &Image) -> String {
     if !functions(image, &wrappers).is_empty() {
         draft.list("trusted", &wrappers, "wraps the allocator");
     }
-    let idle = idle_thread(image);
-    if idle.is_none() {
-        let loops = ["idle", "idle_loop", "cpu_idle"];
-        draft.list("idle", &loops, "waits for an interrupt because nothing can run");
-    }
-    draft.section("[idle]");
-    match idle {
-        Some(name) => draft.guess(&format!("thread = \"{name}\""), "by its name"),
-        None if !image.function("scheduler").is_empty() && current.is_some() => {
-            let expression = current.as_ref().map_or("", |current| &current.expression);
-            draft.guess(&format!("when = \"!{expression}\""), "a scheduler on a stack of its own")
-        }
-        None => draft
-            .missing("thread = \"idle_thread\"", "the idle thread, or 'is' or 'when', if the kernel has one"),
-    }
-    locks(&mut draft);
-    heaps(&mut draft);
-    panics(&mut draft);
-    test(&mut draft);
-    user(&mut draft);
-    ignore(&mut draft);
-    draft.text
 }
 
 fn threads(draft: &mut Draft<'_>, current: Option<&Running>) {
     let image = draft.image;
     draft.section("[threads]");
-    let told = teller(image);
-    match (current, told) {
+    let function = function_that_finds(image);
+    match (current, function) {
         (Some(Running { expression, block, .. }), _) => {
             let display = image.types().display(*block);
             draft.guess(&format!("current = \"{expression}\""), &format!("points to a {display}"));
@@ -255,7 +261,7 @@ fn threads(draft: &mut Draft<'_>, current: Option<&Running>) {
             "the thread that runs: a variable, or the stack pointer's page",
         ),
     }
-    let block = current.map(|current| current.block).or(told.map(|(_, block)| block));
+    let block = current.map(|current| current.block).or(function.map(|(_, block)| block));
     if let Some(block) = block {
         members(draft, block);
     }

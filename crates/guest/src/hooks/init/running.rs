@@ -43,7 +43,7 @@ pub fn running(image: &Image) -> Option<Running> {
 }
 
 /// A function that tells who runs, and the control block that it returns, where its code does not say how.
-pub fn teller(image: &Image) -> Option<(&'static str, TypeId)> {
+pub fn function_that_finds(image: &Image) -> Option<(&'static str, TypeId)> {
     TELLERS.iter().find_map(|name| {
         let function = image.get(*image.function(name).first()?);
         Some((*name, pointee(image, image.subprogram(function)?.returns?)?))
