@@ -5,7 +5,7 @@ use crate::unmet::PointsMet;
 use detect::Race;
 use explore::estimate::Forecast;
 use explore::icb::ContextBounding;
-use explore::jobs::Job;
+use explore::jobs::{Job, Selection};
 use explore::sample::Sample;
 use explore::strategies::{DelayBound, Dpor, PreemptionBound, Walks};
 use explore::tally::{Counts, ExecutionSummary};
@@ -55,16 +55,14 @@ impl Searching {
     }
 
     pub fn new(job: &Job, options: Options) -> Self {
-        if job.scouts {
-            return Self::Scouting(Box::new(Scout::new(options)));
-        }
-        if job.samples {
-            return Self::Sampling(Box::new(Sample::endless(Walks::new(SEED), options)));
-        }
-        match (job.preemptions_max, job.delays_max) {
-            (None, None) => Self::whole(options),
-            (Some(most), _) => Self::Bounded(most, Search::new(PreemptionBound::new(most), options)),
-            (None, Some(most)) => Self::Delayed(most, Search::new(DelayBound::new(most), options)),
+        match job.selection {
+            Selection::All => Self::whole(options),
+            Selection::Preemptions(most) => {
+                Self::Bounded(most, Search::new(PreemptionBound::new(most), options))
+            }
+            Selection::Delays(most) => Self::Delayed(most, Search::new(DelayBound::new(most), options)),
+            Selection::EachPlace => Self::Scouting(Box::new(Scout::new(options))),
+            Selection::Chance => Self::Sampling(Box::new(Sample::endless(Walks::new(SEED), options))),
         }
     }
 

@@ -199,7 +199,7 @@ impl Known<'_> {
             ending,
             seconds: 0.0,
             interleavings: jobs.iter().map(|job| job.standing.interleavings).sum(),
-            spaces: jobs.iter().filter(|job| !job.samples).count(),
+            spaces: jobs.iter().filter(|job| !job.is_sample()).count(),
             instructions: None,
             aside: 0,
             races: None,
@@ -223,7 +223,7 @@ impl Known<'_> {
             interleavings: job.standing.interleavings,
             explored: job.standing.explored,
             standing: standing(job),
-            sampled: job.samples,
+            sampled: job.is_sample(),
         }
     }
 
@@ -299,7 +299,7 @@ impl Known<'_> {
         }
         let jobs = (0..self.plan.jobs().len()).map(|at| (JobId(at), self.plan.job(JobId(at))));
         let (pending, begun): (Vec<_>, Vec<_>) = jobs
-            .filter(|(_, job)| job.state.is_open() && !job.samples)
+            .filter(|(_, job)| job.state.is_open() && !job.is_sample())
             .partition(|(_, job)| job.state == State::Pending);
         let own = |(id, job): &(JobId, &Job)| {
             matches!(job.purpose, Purpose::Initial | Purpose::Sweep) || self.plan.is_proof(*id)

@@ -1,6 +1,6 @@
 //! Jobs, sets of points, counts and times in words.
 
-use explore::jobs::{Job, State};
+use explore::jobs::{Job, Selection, State};
 use trace::{PointRule, PointSet, VirtAddr};
 
 /// How many racing instructions of a set are named in one line.
@@ -9,17 +9,15 @@ const RACES_NAMED_MAX: usize = 2;
 /// The points of a job, and its bound if it has one.
 pub fn bounded(job: &Job, place: &dyn Fn(VirtAddr) -> String) -> String {
     let points = name(&job.points, place);
-    if job.scouts {
-        return format!("{points}, one preemption at each place of the code");
-    }
-    if job.samples {
-        return format!("{points}, chosen by chance");
-    }
-    match (job.preemptions_max, job.delays_max) {
-        (Some(1), _) => format!("{points}, at most one preemption"),
-        (Some(most), _) => format!("{points}, at most {most} preemptions"),
-        (None, Some(most)) => format!("{points}, delays: at most {most}, one of threads that look alike"),
-        (None, None) => points,
+    match job.selection {
+        Selection::All => points,
+        Selection::Preemptions(1) => format!("{points}, at most one preemption"),
+        Selection::Preemptions(most) => format!("{points}, at most {most} preemptions"),
+        Selection::Delays(most) => {
+            format!("{points}, delays: at most {most}, one of threads that look alike")
+        }
+        Selection::EachPlace => format!("{points}, one preemption at each place of the code"),
+        Selection::Chance => format!("{points}, chosen by chance"),
     }
 }
 
@@ -67,7 +65,7 @@ pub fn standing(job: &Job) -> String {
         State::Cancelled { .. } => "not needed: a part of it has a bug".to_owned(),
         State::GivenUp { why } => format!("given up after {interleavings}: {why}"),
         State::Bounded { why } => format!("bounded after {interleavings}: {why}"),
-        State::Started | State::Suspended if job.samples => interleavings,
+        State::Started | State::Suspended if job.is_sample() => interleavings,
         State::Started | State::Suspended => {
             let percent = 100.0 * job.standing.explored;
             let left = job.standing.seconds_left.map_or("unknown time".to_owned(), in_words_exactly);

@@ -78,7 +78,7 @@
 
 mod job;
 
-pub use job::{Capacity, Heuristics, Job, JobId, JobProgress, Outcome, Purpose, State};
+pub use job::{Capacity, Heuristics, Job, JobId, JobProgress, Outcome, Purpose, Selection, State};
 
 use detect::{INTERRUPTS, Order, Race, RaceKey, RaceLog, RaceStatus};
 use serde::{Deserialize, Serialize};
@@ -302,7 +302,7 @@ impl Plan {
         };
         let swept = next.is_some_and(|id| self.job(id).is_first_sweep());
         self.slices_of_sweeps = if swept { self.slices_of_sweeps + 1 } else { 0 };
-        let sampled = next.is_some_and(|id| self.job(id).samples);
+        let sampled = next.is_some_and(|id| self.job(id).is_sample());
         self.slices_without_sample = if sampled { 0 } else { self.slices_without_sample + 1 };
         let proof = next.filter(|id| self.is_proof(*id));
         self.last_proof = proof.or(self.last_proof);
@@ -420,7 +420,7 @@ impl Plan {
             |(_, a): &(JobId, &Job), (_, b): &(JobId, &Job)| a.seconds_left().total_cmp(&b.seconds_left());
         // One proof is enough: what others have begun waits.
         let waits_for_proof = |job: &Job| proof.is_some() && job.purpose.is_proof() && job.is_tried();
-        let others = |job: &Job| !job.is_first_sweep() && !job.samples && !waits_for_proof(job);
+        let others = |job: &Job| !job.is_first_sweep() && !job.is_sample() && !waits_for_proof(job);
         let idle = || self.ids().filter(|(id, job)| !busy.contains(id) && others(job));
         let untried = idle()
             .filter(|(_, job)| self.is_to_be_tried(job))
@@ -466,16 +466,16 @@ impl Plan {
             Outcome::GivenUp { why } => self.jobs[id.0].state = State::GivenUp { why },
             Outcome::Bounded { why } => self.jobs[id.0].state = State::Bounded { why },
             // What looks alike was left out, so that nothing else is done with it.
-            Outcome::Exhausted if self.job(id).is_selection() => {
+            Outcome::Exhausted if self.job(id).proves_nothing() => {
                 self.jobs[id.0].state = State::Exhausted;
             }
             Outcome::Exhausted => {
                 self.jobs[id.0].state = State::Exhausted;
                 self.sample_beside(id);
                 self.close_open(&State::Covered { by: id }, |plan, job| {
-                    let bound = plan.job(id).preemptions_max;
+                    let bound = plan.job(id).preemptions_max();
                     let within =
-                        bound.is_none_or(|bound| job.preemptions_max.is_some_and(|other| other <= bound));
+                        bound.is_none_or(|bound| job.preemptions_max().is_some_and(|other| other <= bound));
                     within && plan.is_subset(&job.points, &plan.job(id).points)
                 });
                 self.raise_sweeps();

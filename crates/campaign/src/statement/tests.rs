@@ -209,9 +209,9 @@ fn what_chance_chose_proves_nothing() {
     let report = |plan: &mut Plan, id, interleavings, outcome| {
         plan.report(id, JobProgress { interleavings, ..JobProgress::default() }, outcome);
     };
-    let sweep = find(&plan, &|job| job.preemptions_max == Some(1));
+    let sweep = find(&plan, &|job| job.preemptions_max() == Some(1));
     report(&mut plan, sweep, 7, Outcome::Exhausted);
-    let sample = find(&plan, &|job| job.samples);
+    let sample = find(&plan, &|job| job.is_sample());
     while plan.next(Capacity { seconds: 60.0, cores: 1 }, &BTreeSet::new()) != Some(sample) {}
     report(&mut plan, sample, 5, Outcome::GoesOn);
     check(

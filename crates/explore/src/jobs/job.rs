@@ -111,26 +111,27 @@ pub struct JobProgress {
     pub seconds_left_between: Option<(f64, f64)>,
 }
 
+/// Which executions of the space belong to a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Selection {
+    All,
+    /// Those with at most so many preemptions.
+    Preemptions(u32),
+    /// Those with at most so many delays: see [`crate::strategies::DelayBound`].
+    Delays(u32),
+    /// One with one preemption for each place of the code: see [`crate::scout::Scout`].
+    EachPlace,
+    /// Those that chance chooses: see [`crate::sample::Sample`].
+    Chance,
+}
+
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Job {
     pub points: PointSet,
     pub purpose: Purpose,
     pub state: State,
     pub standing: JobProgress,
-    /// If given, only executions with at most so many preemptions belong to the job.
-    #[serde(default)]
-    pub preemptions_max: Option<u32>,
-    /// If given, only executions with at most so many delays belong to the job: see
-    /// [`crate::strategies::DelayBound`].
-    #[serde(default)]
-    pub delays_max: Option<u32>,
-    /// Whether only executions with one preemption belong to the job, one for each place of the code: see
-    /// [`crate::scout::Scout`].
-    #[serde(default)]
-    pub scouts: bool,
-    /// Whether chance decides which executions belong to the job: see [`crate::sample::Sample`].
-    #[serde(default)]
-    pub samples: bool,
+    pub selection: Selection,
     /// The instructions that this job saw racing.
     pub(super) seen: BTreeSet<VirtAddr>,
     #[serde(default)]
@@ -141,36 +142,51 @@ impl Job {
     pub(super) fn new(points: PointSet, purpose: Purpose) -> Self {
         let (standing, seen) = (JobProgress::default(), BTreeSet::new());
         let (state, heuristics) = (State::Pending, Heuristics::DEFAULT);
-        let (preemptions_max, delays_max, scouts, samples) = (None, None, false, false);
-        Self {
-            points,
-            purpose,
-            state,
-            standing,
-            preemptions_max,
-            delays_max,
-            scouts,
-            samples,
-            seen,
-            heuristics,
-        }
+        let selection = Selection::All;
+        Self { points, purpose, state, standing, selection, seen, heuristics }
     }
 
     /// Whether all executions belong to the job, however many preemptions they have.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
-        self.preemptions_max.is_none() && !self.is_selection()
+        matches!(self.selection, Selection::All)
+    }
+
+    #[must_use]
+    pub const fn preemptions_max(&self) -> Option<u32> {
+        if let Selection::Preemptions(most) = self.selection { Some(most) } else { None }
+    }
+
+    #[must_use]
+    pub const fn delays_max(&self) -> Option<u32> {
+        if let Selection::Delays(most) = self.selection { Some(most) } else { None }
+    }
+
+    #[must_use]
+    pub const fn is_scout(&self) -> bool {
+        matches!(self.selection, Selection::EachPlace)
+    }
+
+    /// Whether its executions may be watched for data races: not those that only look for bugs.
+    #[must_use]
+    pub const fn may_watch(&self) -> bool {
+        !self.is_scout() && !self.is_sample()
+    }
+
+    #[must_use]
+    pub const fn is_sample(&self) -> bool {
+        matches!(self.selection, Selection::Chance)
     }
 
     /// Whether executions are left out by chance, or because they look like others, so that its end proves
     /// nothing.
-    pub(super) const fn is_selection(&self) -> bool {
-        self.delays_max.is_some() || self.scouts || self.samples
+    pub(super) const fn proves_nothing(&self) -> bool {
+        matches!(self.selection, Selection::Delays(_) | Selection::EachPlace | Selection::Chance)
     }
 
     /// Whether this is one of the first sweeps, which go before all other jobs.
     pub(super) fn is_first_sweep(&self) -> bool {
-        self.preemptions_max == Some(1) || self.delays_max.is_some() || self.scouts
+        matches!(self.selection, Selection::Preemptions(1) | Selection::Delays(_) | Selection::EachPlace)
     }
 
     pub(super) fn is_tried(&self) -> bool {

@@ -25,7 +25,7 @@
 //! proves nothing beyond it, so a sweep makes no job needless except another sweep with fewer points and no
 //! higher bound; a bug that a sweep finds is in every larger space.
 
-use super::{Job, JobId, Mode, Plan, Purpose, State, rule};
+use super::{Job, JobId, Mode, Plan, Purpose, Selection, State, rule};
 use std::collections::BTreeSet;
 use trace::{PointRule, PointSet};
 
@@ -67,10 +67,10 @@ impl Plan {
     pub(super) fn scout_before(&mut self, id: JobId) {
         let sweep = self.job(id);
         let is_long = sweep.is_tried() && sweep.seconds_left() > SECONDS_LONG;
-        let is_scouted = || self.jobs.iter().any(|job| job.scouts && job.points == sweep.points);
-        if sweep.preemptions_max.is_some() && is_long && !is_scouted() {
+        let is_scouted = || self.jobs.iter().any(|job| job.is_scout() && job.points == sweep.points);
+        if sweep.preemptions_max().is_some() && is_long && !is_scouted() {
             let mut job = Job::new(sweep.points.clone(), Purpose::Sweep);
-            (job.scouts, job.heuristics) = (true, self.heuristics);
+            (job.selection, job.heuristics) = (Selection::EachPlace, self.heuristics);
             self.jobs.push(job);
             self.sample_beside(id);
         }
@@ -79,10 +79,10 @@ impl Plan {
     /// Adds a sample of the points known beforehand, if this job is their sweep.
     pub(super) fn sample_beside(&mut self, id: JobId) {
         let (sweep, points) = (self.job(id), self.beforehand());
-        let is_sampled = || self.jobs.iter().any(|job| job.samples);
-        if sweep.preemptions_max == Some(1) && sweep.points == points && !is_sampled() {
+        let is_sampled = || self.jobs.iter().any(|job| job.is_sample());
+        if sweep.preemptions_max() == Some(1) && sweep.points == points && !is_sampled() {
             let mut job = Job::new(points, Purpose::Sweep);
-            (job.samples, job.heuristics) = (true, self.heuristics);
+            (job.selection, job.heuristics) = (Selection::Chance, self.heuristics);
             self.jobs.push(job);
             self.slices_without_sample = 0;
         }
@@ -91,19 +91,21 @@ impl Plan {
     /// The sample whose turn it is, if something else is left to do as well.
     pub(super) fn due_sample(&self, busy: &BTreeSet<JobId>) -> Option<JobId> {
         let is_due = self.slices_without_sample + 1 >= TURNS_OF_SAMPLES;
-        let sample = self.find(|job| job.samples && job.state.is_open());
+        let sample = self.find(|job| job.is_sample() && job.state.is_open());
         sample.filter(|id| is_due && !busy.contains(id) && self.is_open())
     }
 
     /// Whether something is left to do beside samples, which have no end.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.jobs.iter().any(|job| job.state.is_open() && !job.samples)
+        self.jobs.iter().any(|job| job.state.is_open() && !job.is_sample())
     }
 
     /// The samples that were begun and found no bug.
     pub fn sampled(&self) -> impl Iterator<Item = &Job> {
-        self.jobs.iter().filter(|job| job.samples && job.standing.interleavings > 0 && job.state.is_open())
+        self.jobs
+            .iter()
+            .filter(|job| job.is_sample() && job.standing.interleavings > 0 && job.state.is_open())
     }
 
     /// Adds a sweep with delays for racing instructions that none has yet.
@@ -112,7 +114,7 @@ impl Plan {
             return;
         }
         let known = |rule: &PointRule| {
-            self.jobs.iter().any(|job| job.delays_max.is_some() && job.points.rules.contains(rule))
+            self.jobs.iter().any(|job| job.delays_max().is_some() && job.points.rules.contains(rule))
         };
         let racing = self.racing().into_iter().map(|(pc, _)| rule(pc));
         let rules: BTreeSet<PointRule> = racing.filter(|rule| !known(rule)).collect();
@@ -124,19 +126,19 @@ impl Plan {
 
     fn add_delays(&mut self, points: PointSet) {
         let mut job = Job::new(points, Purpose::Sweep);
-        job.delays_max = Some(1);
+        job.selection = Selection::Delays(1);
         self.jobs.push(job);
     }
 
     /// The spaces under a bound that are exhausted and not part of another one.
     pub fn swept(&self) -> impl Iterator<Item = &Job> {
-        let exhausted = |job: &&Job| job.preemptions_max.is_some() && job.state == State::Exhausted;
+        let exhausted = |job: &&Job| job.preemptions_max().is_some() && job.state == State::Exhausted;
         self.jobs.iter().filter(exhausted)
     }
 
     fn add_sweep(&mut self, points: PointSet, preemptions_max: u32) {
         let mut job = Job::new(points, Purpose::Sweep);
-        (job.preemptions_max, job.heuristics) = (Some(preemptions_max), self.heuristics);
+        (job.selection, job.heuristics) = (Selection::Preemptions(preemptions_max), self.heuristics);
         let full = |whole: &Job| {
             whole.state == State::Exhausted && whole.is_whole() && self.is_subset(&job.points, &whole.points)
         };
@@ -152,7 +154,7 @@ impl Plan {
             return;
         }
         self.delay_races();
-        let first = |job: &&Job| job.preemptions_max == Some(1);
+        let first = |job: &&Job| job.preemptions_max() == Some(1);
         let known: BTreeSet<PointRule> =
             self.jobs.iter().filter(first).flat_map(|job| job.points.rules.iter().cloned()).collect();
         let new: BTreeSet<PointRule> =
@@ -163,7 +165,7 @@ impl Plan {
         let filters = self.beforehand().filters;
         let races = |job: &Job| job.points.rules.iter().all(|rule| matches!(rule, PointRule::Race { .. }));
         let waiting = self.find(|job| {
-            job.preemptions_max == Some(1)
+            job.preemptions_max() == Some(1)
                 && job.state == State::Pending
                 && races(job)
                 && !job.points.rules.is_empty()
@@ -176,7 +178,7 @@ impl Plan {
 
     /// When all sweeps of a bound are done, the next bound is begun, with all points that are known.
     pub(super) fn raise_sweeps(&mut self) {
-        let bounds = || self.jobs.iter().filter_map(|job| Some((job.preemptions_max?, &job.state)));
+        let bounds = || self.jobs.iter().filter_map(|job| Some((job.preemptions_max()?, &job.state)));
         let Some(highest) = bounds().map(|(bound, _)| bound).max().filter(|_| self.sweeps) else { return };
         if highest >= PREEMPTIONS_MAX || bounds().any(|(_, state)| !state.is_verified()) {
             return;
@@ -190,6 +192,6 @@ impl Plan {
     pub(super) fn next_sweep(&self, busy: &BTreeSet<JobId>) -> Option<JobId> {
         let open = self.ids().filter(|(_, job)| job.is_first_sweep() && job.state.is_open());
         let idle = open.filter(|(id, _)| !busy.contains(id));
-        idle.min_by_key(|(id, job)| (!job.scouts, job.delays_max.is_none(), *id)).map(|(id, _)| id)
+        idle.min_by_key(|(id, job)| (!job.is_scout(), job.delays_max().is_none(), *id)).map(|(id, _)| id)
     }
 }

@@ -541,7 +541,7 @@ fn few_preemptions_first() {
     let mut plan = plan("- lock unlock").sweeping();
     let sweep = |plan: &Plan, set: &str, most| {
         let set = points(set);
-        plan.find(|job| job.points == set && job.preemptions_max == Some(most)).expect("a sweep")
+        plan.find(|job| job.points == set && job.preemptions_max() == Some(most)).expect("a sweep")
     };
     let first = sweep(&plan, "lock,unlock", 1);
     let turns: Vec<bool> = (0..5).map(|_| plan.next(alone(60.0), &BTreeSet::new()) == Some(first)).collect();
@@ -566,7 +566,7 @@ fn few_preemptions_first() {
 #[test]
 fn few_delays_first_among_many_threads() {
     let delayed =
-        |plan: &Plan| plan.ids().filter(|(_, job)| job.delays_max == Some(1)).map(|(id, _)| id).collect();
+        |plan: &Plan| plan.ids().filter(|(_, job)| job.delays_max() == Some(1)).map(|(id, _)| id).collect();
     let mut few = plan("- lock unlock").sweeping();
     few.has_threads(sweep::THREADS_MANY - 1);
     let none: Vec<JobId> = delayed(&few);
@@ -582,7 +582,7 @@ fn few_delays_first_among_many_threads() {
     for id in &first {
         plan.report(*id, JobProgress { interleavings: 9, ..JobProgress::default() }, Outcome::Exhausted);
     }
-    let others = plan.jobs().iter().filter(|job| job.delays_max.is_none());
+    let others = plan.jobs().iter().filter(|job| job.delays_max().is_none());
     assert!(others.map(|job| &job.state).all(State::is_open));
     assert_eq!((plan.swept().count(), plan.verified().count()), (0, 0));
     // A race that shows later is swept in the same way.
@@ -595,10 +595,11 @@ fn few_delays_first_among_many_threads() {
 /// A sweep that turns out to be long is interrupted by scouting; what that exhausts proves nothing.
 #[test]
 fn long_sweeps_are_scouted() {
-    let scouts =
-        |plan: &Plan| -> Vec<JobId> { plan.ids().filter(|(_, job)| job.scouts).map(|(id, _)| id).collect() };
+    let scouts = |plan: &Plan| -> Vec<JobId> {
+        plan.ids().filter(|(_, job)| job.is_scout()).map(|(id, _)| id).collect()
+    };
     let mut plan = plan("- lock unlock").sweeping();
-    let sweep = plan.find(|job| job.preemptions_max == Some(1)).expect("a sweep");
+    let sweep = plan.find(|job| job.preemptions_max() == Some(1)).expect("a sweep");
     let mut report = |interleavings, seconds_left| {
         let seconds_left = Some(seconds_left);
         let standing = JobProgress { interleavings, seconds_left, ..JobProgress::default() };
@@ -623,11 +624,11 @@ fn long_sweeps_are_scouted() {
 fn chance_has_its_turns() {
     let long = || {
         let mut plan = plan("- lock unlock").sweeping();
-        let sweep = plan.find(|job| job.preemptions_max == Some(1)).expect("a sweep");
-        assert_eq!(plan.find(|job| job.samples), None);
+        let sweep = plan.find(|job| job.preemptions_max() == Some(1)).expect("a sweep");
+        assert_eq!(plan.find(|job| job.is_sample()), None);
         let standing = JobProgress { interleavings: 40, seconds_left: Some(600.0), ..JobProgress::default() };
         plan.report(sweep, standing, Outcome::GoesOn);
-        let sample = plan.find(|job| job.samples).expect("a sample");
+        let sample = plan.find(|job| job.is_sample()).expect("a sample");
         (plan, sample)
     };
     let (mut plan, sample) = long();
