@@ -168,6 +168,12 @@ impl Job {
         self.delays_max.is_some() || self.scouts || self.samples
     }
 
+    /// Whether its executions are watched for races: scouts and samples are for what shows by itself.
+    #[must_use]
+    pub const fn is_watched(&self) -> bool {
+        !self.scouts && !self.samples
+    }
+
     /// Whether this is one of the first sweeps, which go before all other jobs.
     pub(super) fn is_first_sweep(&self) -> bool {
         self.preemptions_max == Some(1) || self.delays_max.is_some() || self.scouts
