@@ -473,7 +473,7 @@ impl<'a> Campaign<'a> {
         if self.setting.summarises {
             job.search.keep_summaries();
         }
-        let watched = self.plan.job(id).may_watch() && (self.plan.is_proof(id) || !job.is_quiet());
+        let watched = self.plan.job(id).is_watched() && (self.plan.is_proof(id) || !job.is_quiet());
         let workers = self.workers(id, cores, watched);
         let interleavings_max = if self.plan.is_look(id) { self.plan.interleavings_min() } else { u64::MAX };
         Slice { id, job, workers, cores, watched, summaries: Vec::new(), interleavings_max }

@@ -1,5 +1,5 @@
-//! A finding is told in the time that there is: what takes another look at the execution is left out when it is
-//! late, and the story is the same in everything else.
+//! A finding is told in the time that there is: what takes another look at the execution is left out when it
+//! is late, and the story is the same in everything else.
 
 use campaign::check::{Checked, check};
 use campaign::host::Host;

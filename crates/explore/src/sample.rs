@@ -56,8 +56,8 @@ impl<P: Sampler, N: Clone + Ord + Send> Sample<P, N> {
         Self { executions_max, round: ROUND, ..Self::endless(sampler, options) }
     }
 
-    /// A sample that goes on until something is found, in rounds of as many executions as the options' quantum
-    /// says.
+    /// A sample that goes on until something is found, in rounds of as many executions as the options'
+    /// quantum says.
     #[must_use]
     pub fn endless(sampler: P, options: Options) -> Self {
         let tally = Tally::default();

@@ -167,12 +167,6 @@ impl Job {
         matches!(self.selection, Selection::EachPlace)
     }
 
-    /// Whether its executions may be watched for data races: not those that only look for bugs.
-    #[must_use]
-    pub const fn may_watch(&self) -> bool {
-        !self.is_scout() && !self.is_sample()
-    }
-
     #[must_use]
     pub const fn is_sample(&self) -> bool {
         matches!(self.selection, Selection::Chance)
@@ -182,6 +176,12 @@ impl Job {
     /// nothing.
     pub(super) const fn proves_nothing(&self) -> bool {
         matches!(self.selection, Selection::Delays(_) | Selection::EachPlace | Selection::Chance)
+    }
+
+    /// Whether its executions are watched for races: scouts and samples are for what shows by itself.
+    #[must_use]
+    pub const fn is_watched(&self) -> bool {
+        !self.is_scout() && !self.is_sample()
     }
 
     /// Whether this is one of the first sweeps, which go before all other jobs.

@@ -15,10 +15,10 @@
 //! A sweep may turn out to be long, because the test comes to the same places again and again, or because it
 //! has two preemptions; then each place is tried once before it goes on ([`crate::scout::Scout`]).
 //!
-//! What needs several preemptions far apart is beyond all of these. Once the points known beforehand were swept, or
-//! their sweep is known to be long, chance chooses among them ([`crate::sample::Sample`]), for every
-//! [`TURNS_OF_SAMPLES`]th slice, as long as anything else is left to do: there is no end to a sample, and it
-//! proves nothing.
+//! What needs several preemptions far apart is beyond all of these. Once the points known beforehand were
+//! swept, or their sweep is known to be long, chance chooses among them ([`crate::sample::Sample`]), for
+//! every [`TURNS_OF_SAMPLES`]th slice, as long as anything else is left to do: there is no end to a sample,
+//! and it proves nothing.
 //!
 //! On one core the first sweeps have all turns but every [`TURNS_OF_SWEEPS`]th; on several cores they have
 //! one core each. The second sweep takes its turn among the other jobs. What is exhausted under a bound
