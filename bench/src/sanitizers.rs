@@ -414,7 +414,6 @@ fn document(tables: &str) -> String {
          folder's lock and then the file's. A program with two processes, of which one creates a file and the other unlinks it, deadlocks: `check --lockdep \
          --confirm 60s` shows it with a schedule. With `iput` mended there is no report. How long usertests is watched is limited by \
          `--instructions`; in two thousand million of them, with `rockfall check`, nothing else was reported. What the rules about locks cost there \
-         is a stop of the machine where a lock is asked for, taken and released: four of them in a thousand instructions, some 300 ns each, a third of that in the \
-         rules themselves.\n\n{tables}"
+         is a stop of the machine where a lock is asked for, taken and released: about four in a thousand instructions, 450 ns each.\n\n{tables}"
     )
 }
