@@ -52,6 +52,36 @@ pub struct Caught {
     /// A value changed and nobody is known to have written it: the instruction that was held back, and where.
     pub changed: Vec<(VirtAddr, VirtAddr)>,
     pub watchpoints: u64,
+    /// The pairs of instructions that were reported.
+    reported: BTreeSet<(VirtAddr, VirtAddr)>,
+}
+
+impl Caught {
+    /// Takes note of what others did while somebody was held back: each pair of instructions once, in whichever
+    /// order they came.
+    fn report(
+        &mut self,
+        met: Option<(ThreadId, Access)>,
+        watched: &Watched,
+        after: [u8; 8],
+        schedule: Schedule,
+    ) {
+        let &Watched { thread, access: held, before, .. } = watched;
+        let side = |thread, access: &Access| RaceSide {
+            atomic: access.atomic,
+            ..RaceSide::bare(thread, access.pc, access.kind)
+        };
+        if let Some((by, access)) = met {
+            if self.reported.insert((access.pc.min(held.pc), access.pc.max(held.pc))) {
+                let (first, second) = (side(by, &access), side(thread, &held));
+                let race = Race { first, second, addr: held.addr, size: held.size };
+                let values = [before, after].map(u64::from_le_bytes);
+                self.races.push(CaughtRace { race, schedule, values, root: None });
+            }
+        } else if after != before && self.changed.iter().all(|(pc, _)| *pc != held.pc) {
+            self.changed.push((held.pc, held.addr));
+        }
+    }
 }
 
 struct Run<'a> {
@@ -61,8 +91,6 @@ struct Run<'a> {
     caught: Caught,
     /// A copy to try things on, kept for the next time: what it has compiled stays.
     ahead: Option<Uniprocessor>,
-    /// The pairs of instructions that were reported.
-    reported: BTreeSet<(VirtAddr, VirtAddr)>,
 }
 
 /// Whoever is held back, before which access, and what was there.
@@ -144,31 +172,7 @@ impl Run<'_> {
         }
         // Then the access itself, so that the schedule has both.
         schedule.0.push(watched.choice);
-        self.report(met, watched, value(copy, &watched.access), schedule);
-    }
-
-    fn report(
-        &mut self,
-        met: Option<(ThreadId, Access)>,
-        watched: &Watched,
-        after: [u8; 8],
-        schedule: Schedule,
-    ) {
-        let &Watched { thread, access: held, before, .. } = watched;
-        let side = |thread, access: &Access| RaceSide {
-            atomic: access.atomic,
-            ..RaceSide::bare(thread, access.pc, access.kind)
-        };
-        if let Some((by, access)) = met {
-            if self.reported.insert((access.pc.min(held.pc), access.pc.max(held.pc))) {
-                let (first, second) = (side(by, &access), side(thread, &held));
-                let race = Race { first, second, addr: held.addr, size: held.size };
-                let values = [before, after].map(u64::from_le_bytes);
-                self.caught.races.push(CaughtRace { race, schedule, values, root: None });
-            }
-        } else if after != before && self.reported.insert((held.pc, held.pc)) {
-            self.caught.changed.push((held.pc, held.addr));
-        }
+        self.caught.report(met, watched, value(copy, &watched.access), schedule);
     }
 }
 
@@ -190,7 +194,6 @@ pub struct FreeWatchpoints {
     due_at: u64,
     copy: Option<Uniprocessor>,
     ahead: Option<Uniprocessor>,
-    reported: BTreeSet<(VirtAddr, VirtAddr)>,
     pub caught: Caught,
 }
 
@@ -203,7 +206,6 @@ impl FreeWatchpoints {
             due_at: sampling.every.saturating_mul(EVERY_UNIT),
             copy: None,
             ahead: None,
-            reported: BTreeSet::new(),
             caught: Caught::default(),
         }
     }
@@ -217,13 +219,12 @@ impl FreeWatchpoints {
         self.due_at = now.saturating_add(self.sampling.every.saturating_mul(EVERY_UNIT));
         let Some(mut subject) = run.under_control(self.copy.take()) else { return };
         let root = subject.clone();
-        let (caught, reported) = (std::mem::take(&mut self.caught), std::mem::take(&mut self.reported));
         let (points, schedule) = (self.points.clone(), Schedule::default());
-        let ahead = self.ahead.take();
-        let mut looked = Run { subject: &mut subject, points, schedule, caught, ahead, reported };
+        let (caught, ahead) = (std::mem::take(&mut self.caught), self.ahead.take());
+        let mut looked = Run { subject: &mut subject, points, schedule, caught, ahead };
         let known = looked.caught.races.len();
         looked.hold_back_next(self.sampling.hold);
-        (self.caught, self.ahead, self.reported) = (looked.caught, looked.ahead, looked.reported);
+        (self.caught, self.ahead) = (looked.caught, looked.ahead);
         for new in &mut self.caught.races[known..] {
             new.root = Some(Box::new(root.clone()));
         }
@@ -235,8 +236,8 @@ impl FreeWatchpoints {
 /// until its end, or as long as that is `wanted`.
 pub fn run(subject: &mut Uniprocessor, sampling: Sampling, wanted: &dyn Fn() -> bool) -> Caught {
     let points: PointSet = "everywhere".parse().expect("a set of points");
-    let (schedule, caught, reported) = (Schedule::default(), Caught::default(), BTreeSet::new());
-    let mut run = Run { subject, points, schedule, caught, ahead: None, reported };
+    let (schedule, caught) = (Schedule::default(), Caught::default());
+    let mut run = Run { subject, points, schedule, caught, ahead: None };
     let (mut count, mut seen): (u64, BTreeMap<VirtAddr, u64>) = (0, BTreeMap::new());
     let mut last: Option<VirtAddr> = None;
     while wanted() {
@@ -260,4 +261,41 @@ pub fn run(subject: &mut Uniprocessor, sampling: Sampling, wanted: &dyn Fn() -> 
         }
     }
     run.caught
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace::{AccessKind, PhysAddr};
+
+    fn access(pc: u64) -> Access {
+        let (addr, phys) = (VirtAddr(64), PhysAddr(64));
+        Access { addr, phys, size: 4, kind: AccessKind::Write, pc: VirtAddr(pc), atomic: false }
+    }
+
+    /// Somebody is held back at each of these while somebody else, or nobody, comes; and the value may be another.
+    fn caught(held: &[(u64, Option<u64>, u8)]) -> (Vec<(u64, u64)>, Vec<u64>) {
+        let mut caught = Caught::default();
+        for &(pc, met, after) in held {
+            let (thread, choice) = (ThreadId(1), Choice::from(ThreadId(1)));
+            let watched = Watched { choice, thread, access: access(pc), before: [0; 8] };
+            let met = met.map(|pc| (ThreadId(2), access(pc)));
+            caught.report(met, &watched, [after, 0, 0, 0, 0, 0, 0, 0], Schedule::default());
+        }
+        let races = caught.races.iter().map(|caught| (caught.race.first.pc.0, caught.race.second.pc.0));
+        (races.collect(), caught.changed.iter().map(|(pc, _)| pc.0).collect())
+    }
+
+    #[test]
+    fn a_pair_is_reported_once() {
+        let held = [(1, Some(2), 1), (1, Some(2), 1), (2, Some(1), 1), (1, Some(3), 0)];
+        assert_eq!(caught(&held), (vec![(2, 1), (3, 1)], vec![]));
+    }
+
+    #[test]
+    fn what_a_device_writes_is_a_change_of_the_value() {
+        let held = [(1, None, 0), (1, None, 7), (1, None, 8), (2, None, 7), (1, Some(1), 7)];
+        // Whoever else executes the same instruction is another matter.
+        assert_eq!(caught(&held), (vec![(1, 1)], vec![1, 2]));
+    }
 }

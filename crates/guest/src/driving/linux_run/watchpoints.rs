@@ -75,8 +75,8 @@ pub struct Watchpoints {
     turns: u64,
     pub set: u64,
     pub races: Vec<CaughtRace>,
-    /// The pairs of instructions that were reported.
-    reported: BTreeSet<(VirtAddr, VirtAddr)>,
+    /// The pairs of instructions that were reported; only one where nobody is known to have written.
+    reported: BTreeSet<(VirtAddr, Option<VirtAddr>)>,
 }
 
 impl Watchpoints {
@@ -126,10 +126,11 @@ impl LinuxRun {
         let pc = self.machine().pc(cpu);
         let met = self.let_others_run(cpu, next, watchpoints.sampling.instructions);
         let after = self.value(cpu, next).unwrap_or(before);
-        let other_pc = met.as_ref().map_or(pc, |(_, access)| access.pc);
-        if (met.is_some() || after != before)
-            && watchpoints.reported.insert((pc.min(other_pc), pc.max(other_pc)))
-        {
+        let pair = match &met {
+            Some((_, access)) => (pc.min(access.pc), Some(pc.max(access.pc))),
+            None => (pc, None),
+        };
+        if (met.is_some() || after != before) && watchpoints.reported.insert(pair) {
             let object = self.running().describe(VirtAddr(next.addr), &View { machine: self.machine(), cpu });
             let held = self.accessor(cpu, pc, next.kind, false);
             let other = met.map(|(by, access)| self.accessor(by, access.pc, access.kind, access.atomic));
