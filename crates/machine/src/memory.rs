@@ -487,6 +487,12 @@ macro_rules! sized {
                 #[doc = concat!("Reads a little-endian `", stringify!($type), "`.")]
                 #[must_use]
                 pub fn $read(&self, address: PhysAddr) -> $type {
+                    // Within a page, as entries of page tables are, this is one load.
+                    let page = self.page(address.0 >> 12);
+                    let rest = page.map_or(&[][..], |page| &page.bytes()[address.0 as usize % PAGE..]);
+                    if let Some(bytes) = rest.first_chunk() {
+                        return <$type>::from_le_bytes(*bytes);
+                    }
                     let mut bytes = [0; size_of::<$type>()];
                     self.read(address, &mut bytes);
                     <$type>::from_le_bytes(bytes)

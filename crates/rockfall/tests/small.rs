@@ -1,7 +1,7 @@
 //! A small Unix as a stand-in for kernels that others write: programs that a shell forks and executes from a
 //! disk. Its faults are found by `test` alone and seen again; mended it is exhausted, or nothing is found.
 
-use expect_test::{Expect, expect};
+use expect_test::{Expect, expect, expect_file};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -149,11 +149,15 @@ fn a_page_for_two() {
 
 /// Up to what they share.
 fn report(fault: &str, test: &str, points: &str, expected: Expect) {
-    let folder = built(&format!("report-{fault}"), &[fault], AS_IT_IS);
+    expected.assert_eq(&reported(fault, test, points));
+}
+
+fn reported(fault: &str, test: &str, points: &str) -> String {
+    let folder = built(&format!("report-{fault}-{test}"), &[fault], AS_IT_IS);
     let (text, code) = rockfall(&folder, "explore", test, &["--points", points]);
     assert_eq!(code, Some(1), "{text}");
     let end = text.find("\nMemory that they share").unwrap_or(text.len());
-    expected.assert_eq(&text[..end]);
+    text[..end].to_owned()
 }
 
 /// Whoever waits for the disk is said to, and runs while it does; its interrupt makes it ready in its own row.
@@ -314,104 +318,5 @@ fn a_disk_that_has_nothing_more_to_say() {
 /// Those who only wait for the disk or the clock, print or idle, have no part in it.
 #[test]
 fn rows_of_those_who_only_wait_are_folded() {
-    report(
-        "FAULT_ONE_LOOK",
-        "crowd",
-        "",
-        expect![[r#"
-            Kernel panic  in test crowd of small
-            t4 gives up in buffer_release (disk.c:119): “a lock is released that somebody else has”
-
-            Look at: Which assumption of t4 at buffer_release (disk.c:119) did another thread break? It reads
-                     buffers[0].lock.owner, which t5 writes in row 10, acquire_sleep (sched.c:98).
-
-                t1 t2 t3 t4 t5
-                t1 sh, t2 crowd, t3 crowd, t4 crowd, t5 crowd
-             1  ┊  ┃  ┊  ┊  ┊   · creates t3  process.c:68
-                ┊  ┃  ┊  ┊  ┊   · wakes t3  process.c:62
-                ┊  ┃  ┊  ┊  ┊   · … 3 more
-                ┊  ┃  ┊  ┊  ┊   · wakes t5  process.c:62
-                ┊  ┃  ┊  ┊  ┊   · takes buffers[0].lock.lock  disk.c:99
-                ┊  ┃  ┊  ┊  ┊   · releases buffers[0].lock.lock  disk.c:99
-                ┊  ┃  ┊  ┊  ┊   · takes buffers[0].lock.held  disk.c:99
-                ┊  ┃  ┊  ┊  ┊   to disk_transfer  disk.c:68  in system call add
-                ┊  ┃  ┊  ┊  ┊      sleep(buffer, &disk_lock);
-                ┊  ┃  ┊  ┊  ┊   → waits for a device
-                … row 2: t3 had no part in it …
-             3  ┊  ╳  ╳  ┃  ┊   · takes buffers[0].lock.lock  disk.c:99
-                ┊  ╳  ╳  ┃  ┊   · releases buffers[0].lock.lock  sched.c:63
-                ┊  ╳  ╳  ┃  ┊   to buffer_get  disk.c:99  in system call add
-                ┊  ╳  ╳  ┃  ┊      acquire_sleep(&found->lock);
-                ┊  ╳  ╳  ┃  ┊   → blocks: buffers[0].lock.held is held by t2
-             4  ┊  ┊  ╳  ╳  ┃   · takes buffers[0].lock.lock  disk.c:99
-                ┊  ┊  ╳  ╳  ┃   · releases buffers[0].lock.lock  sched.c:63
-                ┊  ┊  ╳  ╳  ┃   · wakes t2  machine.c:183
-                ┊  ┊  ╳  ╳  ┃   to buffer_get  disk.c:99  in system call add
-                ┊  ┊  ╳  ╳  ┃      acquire_sleep(&found->lock);
-                ┊  ┊  ╳  ╳  ┃   → blocks: buffers[0].lock.held is held by t2
-                … row 5: t2 had no part in it …
-             6  ┊  ┊  ┃  ╳  ╳   · prints “there is another number”  console.c:37
-                ┊  ┊  ┃  ╳  ╳   · wakes t2  sched.c:78
-                ┊  ┊  ┃  ╳  ╳   · wakes t1  sched.c:78
-                ┊  ┊  ┃  ╳  ╳   to sys_exit  process.c:93
-                ┊  ┊  ┃  ╳  ╳      sched();
-                ┊  ┊  ┃  ╳  ╳   → ends
-                … row 7: t1 had no part in it …
-             8  ╳  ┃     ┊  ┊   · releases buffers[0].lock.held  disk.c:119
-                ╳  ┃     ┊  ┊   · takes buffers[0].lock.lock  disk.c:119
-                ╳  ┃     ┊  ┊   · wakes t4  sched.c:78
-                ╳  ┃     ┊  ┊   · wakes t5  sched.c:78
-                ╳  ┃     ┊  ┊   · releases buffers[0].lock.lock  disk.c:119
-                ╳  ┃     ┊  ┊   to sys_wait  process.c:120
-                ╳  ┃     ┊  ┊      sleep(current, &table);
-                ╳  ┃     ┊  ┊   → blocks until somebody wakes it
-             9  ╳  ╳     ┃  ┊   · takes buffers[0].lock.lock  sched.c:70
-                ╳  ╳     ┃  ┊   · releases buffers[0].lock.lock  disk.c:99
-                ╳  ╳     ┃  ┊   · takes buffers[0].lock.held  disk.c:99
-                ╳  ╳     ┃  ┊   to disk_transfer  disk.c:68  in system call add
-                ╳  ╳     ┃  ┊      sleep(buffer, &disk_lock);
-                ╳  ╳     ┃  ┊   → waits for a device
-            10  ╳  ╳     ┊  ┃   · takes buffers[0].lock.lock  sched.c:70
-                ╳  ╳     ┊  ┃   · releases buffers[0].lock.lock  disk.c:99
-                ╳  ╳     ┊  ┃   · takes buffers[0].lock.held  disk.c:99
-                ╳  ╳     ┊  ┃   · wakes t4  machine.c:183
-                ╳  ╳     ┊  ┃   · wakes t5  machine.c:183
-                ╳  ╳     ┊  ┃   ≈ writes buffers[0].lock.owner, read in row 11  sched.c:98
-                ╳  ╳     ┊  ┃   to disk_transfer  disk.c:68  in system call add
-                ╳  ╳     ┊  ┃      sleep(buffer, &disk_lock);
-                ╳  ╳     ┊  ┃   → waits for a device
-            11  ╳  ╳     ┃  ┊   · releases buffers[0].lock.held  disk.c:119
-                ╳  ╳     ┃  ┊   · takes buffers[0].lock.lock  disk.c:119
-                ╳  ╳     ┃  ┊   ≈ reads buffers[0].lock.owner, written in row 10  sched.c:105
-                ╳  ╳     ┃  ┊   to buffer_release  disk.c:119  in system call add
-                ╳  ╳     ┃  ┊      release_sleep(&buffer->lock);
-                ╳  ╳     ┃  ┊   ✗ panics: a lock is released that somebody else has
-
-            Who took part
-              t4 gave up in row 11, holding buffers[0].lock.lock, interrupts off
-                  panic (console.c:41)         {
-                  release_sleep (sched.c:106)  panic("a lock is released that somebody else has");
-                  buffer_release (disk.c:119)  release_sleep(&buffer->lock);
-                  sys_add (syscall.c:48)       buffer_release(buffer);
-                  system_call (syscall.c:71)   return sys_add((int)frame->ebx, (int)frame->ecx);
-                  trap (machine.c:96)          frame->eax = (uint32_t)system_call(frame);
-                  trap_entry
-                  call (user.h:8)              __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(f…
-                  add (user.h:50)              return call(8, number, amount);
-                  main (crowd.c:14)            add(0, 1);
-                  _start
-              t5 writes buffers[0].lock.owner in row 10
-                  acquire_sleep (sched.c:98)  lock->owner = current->id;
-                  buffer_get (disk.c:99)      acquire_sleep(&found->lock);
-                  buffer_read (disk.c:105)    struct buffer *buffer = buffer_get(sector);
-                  sys_add (syscall.c:41)      struct buffer *buffer = buffer_read(NUMBERS + number);
-                  system_call (syscall.c:71)  return sys_add((int)frame->ebx, (int)frame->ecx);
-                  trap (machine.c:96)         frame->eax = (uint32_t)system_call(frame);
-                  trap_entry
-                  call (user.h:8)             __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(fi…
-                  add (user.h:50)             return call(8, number, amount);
-                  main (crowd.c:14)           add(0, 1);
-                  _start
-        "#]],
-    );
+    expect_file!["small/crowd.txt"].assert_eq(&reported("FAULT_ONE_LOOK", "crowd", ""));
 }
