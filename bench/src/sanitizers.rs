@@ -78,7 +78,7 @@ const TOOLS: [(Tool, &str, f64); 4] = [
 ];
 
 /// What `check --kcsan --free` does unless it is told otherwise.
-const SAMPLING: Sampling = Sampling { every: 500, cold: false, hold: 50 };
+const SAMPLING: Sampling = Sampling { every: 1000, cold: false, hold: 50 };
 
 /// xv6 takes it for granted that there is so much memory.
 const XV6_MEMORY_BYTES: u64 = 256 << 20;

@@ -55,7 +55,7 @@ pub struct Arguments {
     #[arg(long)]
     pub kcsan: bool,
     /// With --kcsan: watch every n-th shared access; with --free, one every n times 5,000 instructions; of
-    /// Linux, one access at the end of every n-th turn of a processor [default: 500, of Linux 3]
+    /// Linux, one access at the end of every n-th turn of a processor [default: 500; with --free 1000, of Linux 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub every: Option<u64>,
     /// With --kcsan: watch also the first access of each instruction, and ever more seldom its later ones
@@ -95,10 +95,14 @@ pub struct Arguments {
 
 /// Which shared accesses are watched unless --every says otherwise.
 const EVERY: u64 = 500;
+/// The same in a guest that just runs, where a watchpoint takes as long as about two million instructions: so
+/// seldom that the guest is at most half as fast.
+const EVERY_FREE: u64 = 1000;
 
 impl Arguments {
     fn sampling(&self) -> Sampling {
-        Sampling { every: self.every.unwrap_or(EVERY), cold: self.cold, hold: self.hold }
+        let every = if self.free { EVERY_FREE } else { EVERY };
+        Sampling { every: self.every.unwrap_or(every), cold: self.cold, hold: self.hold }
     }
 
     /// Which sanitizers watch; without any flag, the two with the fewest wrong reports.
