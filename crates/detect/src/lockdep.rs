@@ -191,8 +191,8 @@ impl Lockdep {
     /// `is_held`: the lock was taken just now, so it is among those held.
     fn is_checked(&self, moment: &Moment<'_>, (lock, taking): (LockId, Taking), is_held: bool) -> bool {
         let may_be_uninitialised = || {
-            let told = self.classes.sees_initialisation() && !self.classes.is_initialised(lock);
-            told && moment.facts.heap.block_of(VirtAddr(lock.0)).is_some()
+            let unseen = self.classes.sees_initialisation() && !self.classes.is_initialised(lock);
+            unseen && moment.facts.heap.block_of(VirtAddr(lock.0)).is_some()
         };
         if taking.attempt || taking.semaphore || may_be_uninitialised() {
             return false;

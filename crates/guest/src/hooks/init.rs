@@ -463,7 +463,7 @@ fn ignore(draft: &mut Draft<'_>) {
         names.join(", ")
     };
     let functions: Vec<&str> =
-        scheduler.into_iter().chain(running::TELLERS).filter(|name| !image.ranges(name).is_empty()).collect();
+        scheduler.into_iter().chain(running::FINDERS).filter(|name| !image.ranges(name).is_empty()).collect();
     draft.guess(
         &format!("functions = [{}]", quoted(functions)),
         "they run at every switch, so their accesses would make everything conflict",

@@ -20,7 +20,7 @@ pub struct Running {
 }
 
 /// Functions that tell who runs.
-pub const TELLERS: [&str; 12] = [
+pub const FINDERS: [&str; 12] = [
     "thread_current",
     "running_thread",
     "current_thread",
@@ -44,7 +44,7 @@ pub fn running(image: &Image) -> Option<Running> {
 
 /// A function that tells who runs, and the control block that it returns, where its code does not say how.
 pub fn function_that_finds(image: &Image) -> Option<(&'static str, TypeId)> {
-    TELLERS.iter().find_map(|name| {
+    FINDERS.iter().find_map(|name| {
         let function = image.get(*image.function(name).first()?);
         Some((*name, pointee(image, image.subprogram(function)?.returns?)?))
     })
@@ -123,7 +123,7 @@ fn by_stack(image: &Image) -> Option<Running> {
     if image.architecture != Architecture::X86 {
         return None;
     }
-    let (block, rounded) = TELLERS.iter().find_map(|name| {
+    let (block, rounded) = FINDERS.iter().find_map(|name| {
         let function = image.get(*image.function(name).first()?);
         let block = pointee(image, image.subprogram(function)?.returns?)?;
         let rounded = code::rounds_stack_down(image, function);
