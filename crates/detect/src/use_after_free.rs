@@ -10,7 +10,7 @@
 use crate::facts::{Detector, Moment, What};
 use crate::heap::{Call, Gone};
 use crate::{Block, Finding, FindingKind, Role, Side};
-use trace::{Access, Action};
+use trace::{Access, Action, PhysAddr, VirtAddr};
 
 #[derive(Clone, Debug)]
 pub struct UseAfterFree {
@@ -76,12 +76,23 @@ fn used(moment: &Moment<'_>, access: &Access, gone: &Gone) -> Finding {
         locks: moment.facts.held.by(thread),
     };
     let sides = [Some(here), Some(gone.freed.clone()), gone.allocated.clone()];
-    let kind = FindingKind::UseAfterFree { access: *access, block: gone.block };
+    let kind = FindingKind::UseAfterFree { access: inside(access, &gone.block), block: gone.block };
     Finding::new(kind, thread, access.pc, sides.into_iter().flatten().collect())
+}
+
+/// The part of an access that is in the block: one that goes on for many bytes may begin before it.
+fn inside(access: &Access, block: &Block) -> Access {
+    let before = block.addr.0.saturating_sub(access.addr.0);
+    let end = access.addr.0 + u64::from(access.size);
+    let behind = end.saturating_sub(block.addr.0.saturating_add(block.size));
+    let size = u64::from(access.size).saturating_sub(before.saturating_add(behind)) as u32;
+    let (addr, phys) = (VirtAddr(access.addr.0 + before), PhysAddr(access.phys.0 + before));
+    Access { addr, phys, size, ..*access }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::script::check;
     use expect_test::expect;
 
@@ -99,6 +110,28 @@ mod tests {
         );
         // Given back in between, and beside another.
         check("t1: alloc A 16; free A 16; alloc A 16; alloc B 8", expect![""]);
+    }
+
+    #[test]
+    fn of_a_long_access_the_part_in_the_block_is_reported() {
+        let access = |addr, size| Access {
+            addr: VirtAddr(addr),
+            phys: PhysAddr(addr),
+            size,
+            kind: trace::AccessKind::Write,
+            atomic: false,
+            pc: VirtAddr(1),
+        };
+        let block = Block { addr: VirtAddr(0x100), size: 16 };
+        for (whole, part) in [
+            ((0x104, 4), (0x104, 4)),
+            ((0xf0, 32), (0x100, 16)),
+            ((0xf8, 12), (0x100, 4)),
+            ((0x10c, 64), (0x10c, 4)),
+        ] {
+            let part = access(part.0, part.1);
+            assert_eq!(inside(&access(whole.0, whole.1), &block), part);
+        }
     }
 
     #[test]

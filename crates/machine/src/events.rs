@@ -335,7 +335,8 @@ impl Events {
         let walks = self.walks;
         let (mut pages, mut paths) = (FxHashMap::default(), FxHashMap::default());
         let mut last = u64::MAX;
-        each(&self.words, (from, self.words.len()), code, &mut Recent::default(), |event| {
+        let range = (from, self.words.len());
+        each(&self.words, range, code, &mut Recent::default(), &mut (), |(), event| {
             if let LogEntry::Access(Access { address, .. }) = event
                 && address.0 >> 12 != last
             {
@@ -369,7 +370,7 @@ impl Events {
         for stretch in translated.iter().map(Some).chain([None]) {
             let until = stretch.map_or(words.len(), |s| s.until);
             let mut frames = Frames::default();
-            each(&words, (from, until), code, &mut recent, |event| match event {
+            each(&words, (from, until), code, &mut recent, filter, |filter, event| match event {
                 LogEntry::Access(access) if filter.knows(&access) => {}
                 LogEntry::Access(mut access) => {
                     let (linear, page) = (access.address.0, access.address.0 >> 12);
@@ -444,6 +445,11 @@ pub trait Filter {
     /// Whether an access that was asked for is known from then on, as long as addresses lead where they did.
     /// Then its repetitions may be left out without asking.
     const REPETITIONS: bool;
+    /// Whether all accesses of the instruction at `pc` are left out.
+    fn passes_over(&mut self, pc: u64) -> bool {
+        let _ = pc;
+        false
+    }
     /// Whether this access is left out; where it is in physical memory is not known yet.
     fn knows(&mut self, access: &Access) -> bool;
     /// Notes that addresses may lead elsewhere from here on.
@@ -542,22 +548,26 @@ impl Recent {
     }
 }
 
-/// Decodes the words of a stretch, those left out that `recent` knows, with no physical addresses yet.
+/// Decodes the words of a stretch, those left out that `filter` passes over or `recent` knows, with no physical
+/// addresses yet.
 #[inline]
-fn each(
+fn each<F: Filter>(
     words: &[u64],
     (from, until): (usize, usize),
     code: &Code,
     recent: &mut Recent,
-    mut sink: impl FnMut(LogEntry),
+    filter: &mut F,
+    mut sink: impl FnMut(&mut F, LogEntry),
 ) {
     let mut at = from;
     let (mut block, mut alone) = (None, None);
     while at < until {
         let word = words[at];
         match word >> 32 & 15 {
-            0 if recent.knows(word) => at += 1,
-            TAG_WIDE if recent.knows_wide(word, words[at + 1]) => at += 2,
+            0 if filter.passes_over(code.site_pc(word)) || recent.knows(word) => at += 1,
+            TAG_WIDE if filter.passes_over(code.site_pc(word)) || recent.knows_wide(word, words[at + 1]) => {
+                at += 2;
+            }
             tag @ (0 | TAG_WIDE) => {
                 let site = code.site(word);
                 let access = Access {
@@ -569,7 +579,7 @@ fn each(
                     pc: VirtAddr(site.pc),
                     instruction: block.map(|block: u64| block + site.index),
                 };
-                sink(LogEntry::Access(access));
+                sink(filter, LogEntry::Access(access));
                 at += if tag == 0 { 1 } else { 2 };
             }
             tag @ (TAG_ACCESS | TAG_WALK) => {
@@ -584,10 +594,15 @@ fn each(
                     instruction: alone,
                 };
                 if tag == TAG_ACCESS {
-                    sink(LogEntry::Access(access));
+                    if !filter.passes_over(access.pc.0) {
+                        sink(filter, LogEntry::Access(access));
+                    }
                     at += SPELLED_WORDS;
                 } else {
-                    sink(LogEntry::Walk(Access { physical: Some(PhysAddr(words[at + 3])), ..access }));
+                    sink(
+                        filter,
+                        LogEntry::Walk(Access { physical: Some(PhysAddr(words[at + 3])), ..access }),
+                    );
                     at += 4;
                 }
             }
@@ -623,7 +638,7 @@ fn each(
                     },
                     _ => Happening::Mode { cr0: a, cpl: small as u8 },
                 };
-                sink(LogEntry::Happening(now, happening));
+                sink(filter, LogEntry::Happening(now, happening));
                 recent.restart();
                 at += 4;
             }

@@ -136,3 +136,39 @@ fn topmost_entries_are_checked_when_loaded() {
         assert_eq!(load(pointer), wanted, "{pointer:#x}");
     }
 }
+
+/// Where a device's page leads is remembered only as long as the page table says so, and marked as accessed by
+/// whoever begins anew.
+#[test]
+fn a_page_of_a_device_is_given_to_memory() {
+    const LOCAL_APIC: u64 = 0xfee0_0000;
+    const ACCESSED: u8 = 0x20;
+    let entry_at = TABLE + 8 * (PAGE >> 12 & 511);
+    // mov eax, [ebx + 0x30]; mov edx, [ebx + 0x30]; mov dword [entry_at], DATA | 3; mov ecx, [ebx + 0x30]
+    let mut code = vec![0x8b, 0x43, 0x30, 0x8b, 0x53, 0x30, 0xc7, 0x05];
+    code.extend((entry_at as u32).to_le_bytes());
+    code.extend((DATA as u32 | 3).to_le_bytes());
+    code.extend([0x8b, 0x4b, 0x30]);
+    let mut m = machine(&code, 0, LOCAL_APIC | 3);
+    m.memory.load(PhysAddr(DATA + 0x30), &0x1234_5678u32.to_le_bytes());
+    let begin = m.clone();
+    for _ in 0..2 {
+        let accessed = |m: &Machine| {
+            let mut entry = [0];
+            m.memory.read(PhysAddr(entry_at), &mut entry);
+            entry[0] & ACCESSED != 0
+        };
+        m.run(CpuId(0), &StopSet::after(2), &mut Events::off());
+        let regs = m.cpus[0].regs;
+        assert_eq!(regs[reg::AX], regs[reg::DX]);
+        assert_ne!(regs[reg::AX] & 0xff, 0, "the version of the local APIC");
+        assert!(accessed(&m));
+        m.run(CpuId(0), &StopSet::after(1), &mut Events::off());
+        assert!(!accessed(&m));
+        m.run(CpuId(0), &StopSet::after(1), &mut Events::off());
+        assert_eq!(m.cpus[0].regs[reg::CX], 0x1234_5678);
+        assert!(accessed(&m));
+        m.clone_from(&begin);
+        assert!(!accessed(&m));
+    }
+}

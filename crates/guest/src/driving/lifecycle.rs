@@ -288,7 +288,7 @@ fn scope(kernel: &Kernel, tracker: &Tracker, machine: &Machine) -> Scope {
         tested,
         tested_code: None,
         program,
-        scheduler: learned.map(|words| words.shared(&known)).unwrap_or_default(),
+        scheduler: learned.map(|words| words.shared(&known).into_iter().collect()).unwrap_or_default(),
     }
     .tidy()
 }

@@ -20,7 +20,7 @@ use machine::Access as Logged;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use trace::{Access, AccessKind, PhysAddr, ThreadId, VirtAddr};
+use trace::{Access, AccessKind, PhysAddr, ThreadId, VirtAddr, WORD_BYTES};
 
 /// Which accesses count. Facts of the kernel and of the test, the same for the whole exploration.
 #[derive(Clone, Debug, Default)]
@@ -38,9 +38,45 @@ pub struct Scope {
     /// instruction that called it. So two system calls whose order nothing decides are a race, and worth a
     /// preemption before either.
     pub program: Option<Range<u64>>,
-    /// Physical words (addresses divided by four) that the scheduler works on where no tick can come,
-    /// ascending.
-    pub scheduler: Vec<u64>,
+    /// Physical words that the scheduler works on where no tick can come.
+    pub scheduler: WordSet,
+}
+
+/// How many bits tell at once that most words are not in a set.
+const HINT_BITS: u64 = 1 << 12;
+
+/// A set of physical words (addresses divided by four) that is asked for much more than is in it.
+#[derive(Clone, Debug, Default)]
+pub struct WordSet {
+    ascending: Vec<u64>,
+    /// A bit for each remainder that a word of the set has.
+    hints: Vec<u64>,
+}
+
+impl FromIterator<u64> for WordSet {
+    fn from_iter<I: IntoIterator<Item = u64>>(words: I) -> Self {
+        let mut ascending: Vec<u64> = words.into_iter().collect();
+        ascending.sort_unstable();
+        let mut hints = vec![0; (HINT_BITS / 64) as usize];
+        for word in &ascending {
+            hints[(word % HINT_BITS / 64) as usize] |= 1 << (word % 64);
+        }
+        Self { ascending, hints }
+    }
+}
+
+impl WordSet {
+    /// Whether the access touches a word of the set.
+    #[inline]
+    fn is_touched(&self, phys: PhysAddr, size: u32) -> bool {
+        let (first, last) = (phys.0 / 4, (phys.0 + u64::from(size.max(1)) - 1) / 4);
+        let hints = |word: u64| self.hints[(word % HINT_BITS / 64) as usize] >> (word % 64) & 1 != 0;
+        if self.ascending.is_empty() || last - first < HINT_BITS && !(first..=last).any(hints) {
+            return false;
+        }
+        let at = self.ascending.partition_point(|word| *word < first);
+        self.ascending.get(at).is_some_and(|word| *word <= last)
+    }
 }
 
 fn within(ranges: &[Range<u64>], at: u64) -> bool {
@@ -74,15 +110,7 @@ impl Scope {
         tidy(&mut self.ignored_code);
         tidy(&mut self.ignored_data);
         tidy(&mut self.tested);
-        self.scheduler.sort_unstable();
         self
-    }
-
-    /// Whether the access touches a word that the scheduler works on.
-    fn is_scheduler_s(&self, phys: PhysAddr, size: u32) -> bool {
-        let (first, last) = (phys.0 / 4, (phys.0 + u64::from(size.max(1)) - 1) / 4);
-        let at = self.scheduler.partition_point(|word| *word < first);
-        self.scheduler.get(at).is_some_and(|word| *word <= last)
     }
 
     /// Whether stacks may be at an address on which threads meet: the stacks of a trusted kernel are its own
@@ -95,6 +123,12 @@ impl Scope {
     #[must_use]
     pub fn ignores(&self, pc: u64) -> bool {
         within(&self.ignored_code, pc)
+    }
+
+    /// Whether accesses of the instruction at `pc` count only where they are exposed.
+    #[must_use]
+    pub fn passes_over(&self, pc: u64) -> bool {
+        self.ignores(pc) || self.tested_code.as_ref().is_some_and(|range| !range.contains(&pc))
     }
 
     /// Whether what the instruction at `pc` does to `addr` is recorded, as far as these facts tell.
@@ -155,6 +189,11 @@ fn classify(bytes: &[u8], architecture: Architecture) -> Instruction {
 /// How many instructions are found at once: two to this power.
 const RECENT_BITS: u32 = 12;
 
+/// How many instructions of a loop that goes through bytes access them.
+const LOOP_ACCESSES_MAX: usize = 4;
+/// An access lies within a page.
+const PAGE_BYTES: u64 = machine::entries::PAGE_BYTES;
+
 /// Collects the accesses of one step. The tables are caches only: they change nothing but speed.
 #[derive(Debug)]
 pub struct Recorder {
@@ -168,6 +207,8 @@ pub struct Recorder {
     /// Whether accesses by the program's own code count.
     pub program_counts: bool,
     pub accesses: Vec<Access>,
+    /// From which access on a byte may be joined to those before it, see [`Recorder::join`].
+    joinable_from: usize,
     /// The thread whose accesses are recorded.
     pub thread: ThreadId,
     pub meetings: Meetings,
@@ -191,6 +232,7 @@ impl Clone for Recorder {
     fn clone(&self) -> Self {
         let mut new = Self::new(self.scope.clone(), self.architecture);
         new.accesses.clone_from(&self.accesses);
+        new.joinable_from = self.joinable_from;
         new.exposed = self.exposed;
         new.meetings.clone_from(&self.meetings);
         new
@@ -204,6 +246,7 @@ impl Clone for Recorder {
         }
         self.architecture = source.architecture;
         self.accesses.clone_from(&source.accesses);
+        self.joinable_from = source.joinable_from;
         self.exposed = source.exposed;
         self.meetings.clone_from(&source.meetings);
     }
@@ -220,6 +263,7 @@ impl Recorder {
             called_from: None,
             program_counts: true,
             accesses: Vec::new(),
+            joinable_from: 0,
             thread: ThreadId::default(),
             meetings: Meetings::default(),
             exposed: false,
@@ -231,11 +275,53 @@ impl Recorder {
         &self.scope
     }
 
+    /// The same, for whoever needs it while accesses are recorded.
+    #[must_use]
+    pub fn shared_scope(&self) -> Arc<Scope> {
+        self.scope.clone()
+    }
+
+    #[must_use]
+    pub fn has_scope_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.scope, &other.scope)
+    }
+
+    /// Whether ignored code has written, where a tick could come, what the scheduler works on.
+    #[must_use]
+    pub const fn is_exposed(&self) -> bool {
+        self.exposed
+    }
+
     /// Adds a word of memory that an access depended on without naming it, such as a page-table entry; it
     /// always counts.
     pub fn depends(&mut self, phys: PhysAddr, size: u32, pc: VirtAddr) {
         let (pc, addr) = (self.on_behalf_of(pc), VirtAddr(phys.0));
         self.accesses.push(Access { phys, addr, size, kind: AccessKind::Read, atomic: false, pc });
+        self.fence();
+    }
+
+    /// Accesses that follow are no part of those before: somebody may look at what there is so far.
+    pub fn fence(&mut self) {
+        self.joinable_from = self.accesses.len();
+    }
+
+    /// Joins a byte to the access before it by the same instruction, if it follows that one in memory: a loop
+    /// that copies bytes has one access for what it reads and one for what it writes, as a string instruction
+    /// has. Nothing but such loops lies between what is joined, so what changes is at most the order of the
+    /// bytes of one loop.
+    #[inline]
+    fn join(&mut self, byte: &Access) -> bool {
+        let recent = self.accesses[self.joinable_from..].iter_mut().rev().take(LOOP_ACCESSES_MAX);
+        let before = recent.into_iter().find(|access| access.pc == byte.pc && access.kind == byte.kind);
+        let Some(before) = before.filter(|before| !before.atomic && !byte.atomic) else { return false };
+        let end = before.phys.0 + u64::from(before.size);
+        let follows = end == byte.phys.0
+            && before.addr.0 + u64::from(before.size) == byte.addr.0
+            && !end.is_multiple_of(PAGE_BYTES);
+        if follows {
+            before.size += 1;
+        }
+        follows
     }
 
     /// The instruction that an access counts as made by.
@@ -265,12 +351,7 @@ impl Recorder {
         }
         let (scope, architecture) = (&self.scope, self.architecture);
         let instruction = *self.instructions.entry(pc.0).or_insert_with(|| {
-            let untested = scope.tested_code.as_ref().is_some_and(|range| !range.contains(&pc.0));
-            if untested || scope.ignores(pc.0) {
-                Instruction::Ignored
-            } else {
-                classify(&code(pc), architecture)
-            }
+            if scope.passes_over(pc.0) { Instruction::Ignored } else { classify(&code(pc), architecture) }
         });
         if self.recent.is_empty() {
             self.recent = vec![(u64::MAX, Instruction::Ignored); 1 << RECENT_BITS];
@@ -291,7 +372,7 @@ impl Recorder {
         match (instruction, kind) {
             (Instruction::Ignored, _) => {
                 let writes = kind.writes();
-                if !(self.exposed || writes) || !scope.is_scheduler_s(phys, size) {
+                if !(self.exposed || writes) || !scope.scheduler.is_touched(phys, size) {
                     return Weighed::Ignored;
                 }
                 if !(self.exposed || open) {
@@ -317,10 +398,18 @@ impl Recorder {
         }
         let pc = self.on_behalf_of(pc);
         let access = Access { phys, addr, size, kind, atomic, pc };
-        if !traffic && self.scope.watches(addr.0) {
+        let joined = size == 1 && self.join(&access);
+        // Of a word that is accessed byte by byte the first byte tells all.
+        let known = joined && !phys.0.is_multiple_of(WORD_BYTES);
+        if !traffic && !known && self.scope.watches(addr.0) {
             self.meetings.explicit(self.thread, phys, size, kind.writes());
         }
-        self.accesses.push(access);
+        if !joined {
+            self.accesses.push(access);
+        }
+        if size > 1 {
+            self.fence();
+        }
         weighed
     }
 }
@@ -353,7 +442,7 @@ mod tests {
             tested: vec![0x1000..0x10000],
             tested_code: None,
             program: None,
-            scheduler: vec![0x3000 / 4, 0x2008 / 4],
+            scheduler: [0x3000 / 4, 0x2008 / 4].into_iter().collect(),
         };
         Recorder::new(Arc::new(scope.tidy()), Architecture::X86)
     }
@@ -375,6 +464,38 @@ mod tests {
             }
             assert_eq!(recorder.accesses.len(), expected, "{what}");
         }
+    }
+
+    /// A loop that goes through bytes has one access for each of its instructions, unless something lies in
+    /// between.
+    #[test]
+    fn bytes_of_a_loop_are_one_access() {
+        let byte = |addr, writes, pc| Logged { size: 1, ..logged(addr, writes, pc) };
+        let mut recorder = recorder();
+        let mut record = |entries: &[Logged], fence: bool| {
+            for entry in entries {
+                recorder.record(entry, false, code);
+            }
+            if fence {
+                recorder.fence();
+            }
+            let all: Vec<_> = recorder.accesses.iter().map(|access| (access.addr.0, access.size)).collect();
+            all
+        };
+        let copy = |from: u64, to: u64, bytes: std::ops::Range<u64>| -> Vec<Logged> {
+            let both = bytes.map(|at| [byte(from + at, false, 0x60), byte(to + at, true, 0x64)]);
+            both.flatten().collect()
+        };
+        assert_eq!(record(&copy(0x1000, 0x4100, 0..5), true), [(0x1000, 5), (0x4100, 5)]);
+        // Somebody has looked at what there was.
+        assert_eq!(record(&copy(0x1000, 0x4100, 5..8), false)[2..], [(0x1005, 3), (0x4105, 3)]);
+        // Another access lies between.
+        assert_eq!(record(&[logged(0x5000, true, 0x10)], false).len(), 5);
+        assert_eq!(record(&copy(0x1000, 0x4100, 8..9), false)[5..], [(0x1008, 1), (0x4108, 1)]);
+        // Not the next byte, and the next one on another page.
+        assert_eq!(record(&copy(0x1000, 0x4100, 10..11), false)[7..], [(0x100a, 1), (0x410a, 1)]);
+        let across = [byte(0x1fff, false, 0x68), byte(0x2100, false, 0x68)];
+        assert_eq!(record(&across, false)[9..], [(0x1fff, 1), (0x2100, 1)]);
     }
 
     /// What the kernel does in a system call is the work of the program's instruction that called it.

@@ -32,6 +32,7 @@
 //!
 //! Limits: of a processor's bytes on the console, those that are not yet a whole line wait for a later step.
 
+mod log_filter;
 mod meetings;
 mod repetitions;
 mod sighting;
@@ -41,6 +42,7 @@ pub use meetings::Meetings;
 use crate::driving::recorder::{Reach, Recorder, Scope, Weighed};
 use crate::elf::image::Space;
 use crate::view::{View, registers};
+use log_filter::{IgnoredCode, LogFilter};
 use machine::{Events, Happening, LogEntry, Machine};
 use repetitions::Repetitions;
 use sighting::Sights;
@@ -95,6 +97,7 @@ pub struct StepBuilder {
     /// What the machine did since the log was last taken.
     pub log: Events,
     repetitions: Repetitions,
+    ignored: IgnoredCode,
     /// How accesses were weighed last; equal ones may count when they are weighed anew.
     weight: (Option<VirtAddr>, bool),
     /// Whether something was left out that counts where a tick could come.
@@ -120,6 +123,7 @@ impl Clone for StepBuilder {
             cpu: self.cpu,
             log: new_log(),
             repetitions: Repetitions::default(),
+            ignored: IgnoredCode::default(),
             weight: (None, true),
             guarded: false,
             recorder: self.recorder.clone(),
@@ -138,6 +142,9 @@ impl Clone for StepBuilder {
         self.cpu = source.cpu;
         self.log.clear();
         self.repetitions.forget();
+        if !self.recorder.has_scope_of(&source.recorder) {
+            self.ignored.forget();
+        }
         self.recorder.clone_from(&source.recorder);
         self.events.clone_from(&source.events);
         self.thread = source.thread;
@@ -164,6 +171,7 @@ impl StepBuilder {
             cpu: CpuId(0),
             log: new_log(),
             repetitions: Repetitions::default(),
+            ignored: IgnoredCode::default(),
             weight: (None, true),
             guarded: false,
             recorder,
@@ -180,6 +188,7 @@ impl StepBuilder {
     /// Changes which accesses count from now on.
     pub fn record_with(&mut self, recorder: Recorder) {
         self.recorder = recorder;
+        self.ignored.forget();
     }
 
     /// Which accesses count.
@@ -206,6 +215,7 @@ impl StepBuilder {
     pub fn discard(&mut self) {
         self.events.clear();
         self.recorder.accesses.clear();
+        self.recorder.fence();
         self.recorder.meetings.begin_step();
         self.repetitions.forget();
         (self.thread, self.attributed) = (None, None);
@@ -238,8 +248,8 @@ impl StepBuilder {
 
     /// Where the step stands, for [`StepBuilder::keep_wakes`].
     #[must_use]
-    pub fn mark(&self) -> Mark {
-        let (accesses, events) = (self.recorder.accesses.len(), self.events.len());
+    pub fn mark(&mut self) -> Mark {
+        let (accesses, events) = (self.accesses_so_far(), self.events.len());
         Mark { accesses, events, attributed: self.attributed }
     }
 
@@ -248,11 +258,18 @@ impl StepBuilder {
     pub fn keep_wakes(&mut self, mark: &Mark) {
         self.log.clear();
         self.recorder.accesses.truncate(mark.accesses);
+        self.recorder.fence();
         self.repetitions.forget();
         let later = self.events.split_off(mark.events.min(self.events.len()));
         let woken = later.into_iter().filter(|event| matches!(event.action, Action::Wake { .. }));
         self.events.extend(woken.map(|event| Event { accesses_before: mark.accesses, ..event }));
         self.attributed = mark.attributed;
+    }
+
+    /// How many accesses there are so far; what follows has higher numbers.
+    pub fn accesses_so_far(&mut self) -> usize {
+        self.recorder.fence();
+        self.recorder.accesses.len()
     }
 
     /// The accesses so far.
@@ -296,20 +313,23 @@ impl StepBuilder {
             self.repetitions.forget();
             self.guarded = false;
         }
-        let Self { cpu, log, repetitions, recorder, sights, guarded, .. } = self;
+        let Self { cpu, log, repetitions, ignored, recorder, sights, guarded, .. } = self;
         let cpu = *cpu;
         recorder.called_from = stretch.called_from;
         recorder.thread = stretch.thread.unwrap_or_default();
         recorder.program_counts = stretch.program_counts;
         let before = recorder.accesses.len();
         let (looks, mut open, mut exposed) = (sights.looks(), self.open, None);
+        let (closed, scope) = (!open && !recorder.is_exposed(), recorder.shared_scope());
+        let mut filter = LogFilter { repetitions: &mut *repetitions, ignored, scope: &scope, closed, looks };
         // What the kernel does to a program's memory depends on the page table of that moment.
         let mut reached: Vec<Reached> = Vec::new();
-        machine.drain_unknown(log, repetitions, |event| match event {
+        machine.drain_unknown(log, &mut filter, |event| match event {
             LogEntry::Access(access) => {
                 let reach = recorder.scope().reach(access.pc.0, access.address.0);
                 match reach {
                     Reach::Within => {}
+                    Reach::Out if reached.last().is_some_and(|last| last.covers(&access)) => {}
                     Reach::Out => reached.push(Reached::new(access.address, access.size, access.pc)),
                     Reach::Beyond => return,
                 }
@@ -326,8 +346,12 @@ impl StepBuilder {
                 });
                 match weighed {
                     Weighed::Plain => return,
-                    Weighed::Exposed => exposed = Some((access.pc, recorder.accesses.len())),
-                    Weighed::Guarded => *guarded = true,
+                    Weighed::Exposed => {
+                        recorder.fence();
+                        exposed = Some((access.pc, recorder.accesses.len()));
+                    }
+                    // What was passed over can still count.
+                    Weighed::Guarded => *guarded |= !closed,
                     Weighed::Ignored => {}
                 }
                 if weighed != Weighed::Exposed && writes && looks {
@@ -397,6 +421,7 @@ impl StepBuilder {
     fn push(&mut self, machine: &Machine, action: Action, accesses_before: usize, stack: Option<Stack>) {
         let pc = machine.pc(self.cpu);
         self.events.push(Event { action, pc, accesses_before, stack });
+        self.recorder.fence();
     }
 
     /// Adds an action to the step. The log was taken just before.
@@ -439,6 +464,7 @@ impl StepBuilder {
             self.recorder.woke(waker, *woken, access + 1);
         }
         self.events.insert(at, Event { action, pc, accesses_before: access + 1, stack });
+        self.recorder.fence();
     }
 
     /// Changes where the latest action happened, which is not where the processor stands.
@@ -510,6 +536,16 @@ struct Reached {
 impl Reached {
     fn new(addr: VirtAddr, size: u32, pc: VirtAddr) -> Self {
         Self { addr, size, pc, directory: None }
+    }
+
+    /// Whether an access that follows depends on the same entries of the page table.
+    fn covers(&self, access: &machine::Access) -> bool {
+        let last = VirtAddr(access.address.0.saturating_add(u64::from(access.size.max(1)) - 1));
+        let page = self.addr.page();
+        self.directory.is_none()
+            && self.pc == access.pc
+            && page == access.address.page()
+            && page == last.page()
     }
 }
 

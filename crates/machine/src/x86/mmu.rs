@@ -127,6 +127,17 @@ pub(crate) struct Mmu {
     pub flushed: bool,
     /// Translations came from tables with entries of four bytes, of eight bytes.
     entries_seen: [bool; 2],
+    device: Option<DevicePage>,
+}
+
+/// The page of a device that was read last: kernels ask their interrupt controller which processor they run
+/// on, over and over.
+struct DevicePage {
+    /// The translations that it belongs to, see [`Mmu::epoch`].
+    epoch: u32,
+    page: u64,
+    user: bool,
+    physical: u64,
 }
 
 /// The control state translations depend on: page directory and the bits that change how it is read.
@@ -373,7 +384,15 @@ impl Mmu {
         self.slow_pages.iter().any(|&(first, last)| (first..=last).contains(&page))
     }
 
-    /// Remembers a finished walk for the current space, if the page is ordinary memory.
+    /// Where an address leads that is read, if that is in the page of a device that was read before.
+    pub fn device_read(&self, linear: u64, user: bool) -> Option<u64> {
+        let device = self.device.as_ref()?;
+        let known = (device.page, device.user, device.epoch) == (linear & !0xfff, user, self.epoch());
+        known.then_some(device.physical | linear & 0xfff)
+    }
+
+    /// Remembers a finished walk for the current space, if the page is ordinary memory; of devices the one that
+    /// was read last.
     pub fn fill(&mut self, memory: &mut Memory, linear: u64, walk: &Walk, user: bool, write: bool) {
         let frame = walk.physical >> 12;
         self.entries_seen[usize::from(walk.entry_bytes() == 8)] = true;
@@ -382,6 +401,10 @@ impl Mmu {
                 self.tables.push(table as u32);
                 self.flag(table, TABLE);
             }
+        }
+        if frame >= memory.frames() && !write {
+            let (epoch, page) = (self.epoch(), linear & !0xfff);
+            self.device = Some(DevicePage { epoch, page, user, physical: walk.physical & !0xfff });
         }
         if frame >= memory.frames() || self.slow(linear) {
             return;

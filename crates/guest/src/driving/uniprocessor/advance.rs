@@ -271,8 +271,7 @@ impl Uniprocessor {
             if self.machine.is_halted(self.cpu()) {
                 return self.halted(me);
             }
-            let nobody =
-                self.tracker.idles(&self.machine) && self.choices().is_empty() && !self.stores_wait();
+            let nobody = self.tracker.idles(&self.machine) && self.nobody_is_free() && !self.stores_wait();
             if !nobody {
                 break;
             }

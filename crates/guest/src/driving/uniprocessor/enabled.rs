@@ -15,7 +15,7 @@ impl Uniprocessor {
             |thread: &Thread| thread.yields_for.is_some() && self.tracker.lock_is_free(&self.machine, thread);
         matches!(self.phase, Phase::Running { .. })
             && self.tracker.threads.current().is_some_and(|thread| thread.yields_for.is_some())
-            && self.choices().is_empty()
+            && self.nobody_is_free()
             && !self.stores_wait()
             && !self.tracker.threads.iter().any(goes_on)
     }
@@ -46,6 +46,18 @@ impl Uniprocessor {
             && !self.tracker.is_idle(&self.machine, thread.key)
     }
 
+    /// Whether a thread can go on, and does not wait in a loop.
+    fn is_free(&self, thread: &Thread) -> bool {
+        self.can_go_on(thread) && !thread.looping.waits
+    }
+
+    /// Whether there is no thread to choose: as [`Uniprocessor::choices`] has it, but most often the thread that
+    /// runs tells.
+    pub(super) fn nobody_is_free(&self) -> bool {
+        !self.tracker.threads.current().is_some_and(|thread| self.is_free(thread))
+            && !self.tracker.threads.iter().any(|thread| self.is_free(thread))
+    }
+
     /// The threads that can be chosen; none when the test is over.
     pub fn enabled_threads(&self) -> ThreadSet {
         if !matches!(self.phase, Phase::Running { .. }) {
@@ -57,10 +69,9 @@ impl Uniprocessor {
     /// The threads that can be chosen, without those that wait in a loop, and those that wait for time to
     /// pass while it does not.
     pub(super) fn choices(&self) -> ThreadSet {
-        let free = |thread: &&Thread| self.can_go_on(thread) && !thread.looping.waits;
-        let free = || self.tracker.threads.iter().filter(free);
+        let free = self.tracker.threads.iter().filter(|thread| self.is_free(thread));
         if self.kernel().time_passes == TimePasses::AnyTime {
-            return free().map(|thread| thread.id).collect();
+            return free.map(|thread| thread.id).collect();
         }
         // First threads that need no time, then those that ticks reach meanwhile, then those that are asleep.
         let rank = |thread: &Thread| match thread {
@@ -69,8 +80,9 @@ impl Uniprocessor {
             _ if thread.clock.is_some() => 2,
             _ => 1 + 2 * u8::from(self.is_asleep(thread)),
         };
-        let first = free().map(rank).min();
-        let first = free().filter(|thread| Some(rank(thread)) == first);
+        let free: Vec<(u8, &Thread)> = free.map(|thread| (rank(thread), thread)).collect();
+        let least = free.iter().map(|(rank, _)| *rank).min();
+        let first = free.into_iter().filter(|(rank, _)| Some(*rank) == least).map(|(_, thread)| thread);
         // Which of the dozing threads lets time pass makes no difference, so one of them is enough.
         let mut dozing = false;
         let counts = |thread: &&Thread| !(thread.dozes() && std::mem::replace(&mut dozing, true));

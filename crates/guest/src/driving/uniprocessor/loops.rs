@@ -242,7 +242,7 @@ impl Uniprocessor {
                 }
             }
         }
-        if self.choices().is_empty() && !self.stores_wait() {
+        if self.nobody_is_free() && !self.stores_wait() {
             for thread in
                 self.tracker.threads.iter_mut().filter(|thread| thread.turn == Scheduled::PassedOver)
             {
@@ -254,7 +254,7 @@ impl Uniprocessor {
 
     /// Tries those again that were taken to wait, when nobody else can go on.
     pub(super) fn retry_loops(&mut self) {
-        if self.choices().is_empty() && !self.stores_wait() && self.retries < self.patience.retries_max {
+        if self.nobody_is_free() && !self.stores_wait() && self.retries < self.patience.retries_max {
             let judged = |thread: &&mut Thread| thread.looping.waits && thread.looping.condition.is_none();
             let waiting = self.tracker.threads.iter_mut().filter(judged);
             let mut any = false;

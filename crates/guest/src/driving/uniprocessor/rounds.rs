@@ -89,7 +89,7 @@ impl Uniprocessor {
     /// from now on.
     pub(super) fn repeats_itself(&mut self) -> bool {
         self.tracker.drain(&self.machine, &mut self.builder);
-        let from = self.builder.accesses().len();
+        let from = self.builder.accesses_so_far();
         let program = self.builder.scope().program.clone();
         let Some(thread) = self.tracker.threads.current() else { return false };
         let accesses = &thread.looping.accesses;

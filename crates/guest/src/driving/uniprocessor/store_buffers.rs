@@ -152,7 +152,7 @@ impl Uniprocessor {
         if let Some(buffer) = buffers.of.get_mut(&thread) {
             buffer.lay_over(&mut self.machine);
         }
-        self.stores.overlay = Some(Overlay { thread, memory, from: self.builder.accesses().len() });
+        self.stores.overlay = Some(Overlay { thread, memory, from: self.builder.accesses_so_far() });
     }
 
     /// Whether a thread cannot go on before its buffer is empty.
@@ -183,7 +183,7 @@ impl Uniprocessor {
         self.tracker.drain(&self.machine, &mut self.builder);
         if let Some(overlay) = &mut self.stores.overlay {
             overlay.memory = self.machine.memory.clone();
-            overlay.from = self.builder.accesses().len();
+            overlay.from = self.builder.accesses_so_far();
         }
     }
 
@@ -204,7 +204,7 @@ impl Uniprocessor {
         }
         if let Some(overlay) = &mut self.stores.overlay {
             overlay.memory = self.machine.memory.clone();
-            overlay.from = self.builder.accesses().len();
+            overlay.from = self.builder.accesses_so_far();
         }
     }
 

@@ -39,6 +39,9 @@ impl Uniprocessor {
 
     /// Finds out which threads' turn does not come at this decision.
     pub(super) fn ask_for_turns(&mut self) {
+        if self.kernel().fair {
+            return;
+        }
         let on_processor = self.running_id();
         let asked = |thread: &&Thread| {
             self.can_go_on(thread)
@@ -47,7 +50,7 @@ impl Uniprocessor {
                 && !thread.inside(Activity::Sleep)
         };
         let asked: ThreadSet = self.tracker.threads.iter().filter(asked).map(|thread| thread.id).collect();
-        if self.kernel().fair || asked.is_empty() {
+        if asked.is_empty() {
             return;
         }
         let question = Question { runs: on_processor, ring: self.machine.privilege(self.cpu()), asked };

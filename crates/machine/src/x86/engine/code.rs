@@ -263,11 +263,22 @@ impl Code {
         (op as usize - self.slots.as_ptr() as usize) / size_of::<Slot>()
     }
 
-    /// The micro-operation that wrote this log word: its upper half is the low half of the address.
-    pub fn site(&self, word: u64) -> Site {
+    /// What is known of the micro-operation that wrote this log word: its upper half is the low half of the
+    /// address.
+    fn site_meta(&self, word: u64) -> Meta {
         let low = (word >> 32) as u32;
         let at = low.wrapping_sub(self.slots.as_ptr() as usize as u32) as usize / size_of::<Slot>();
-        let meta = self.metas[at];
+        self.metas[at]
+    }
+
+    /// The instruction that wrote this log word.
+    pub fn site_pc(&self, word: u64) -> u64 {
+        self.site_meta(word).pc()
+    }
+
+    /// The access that wrote this log word.
+    pub fn site(&self, word: u64) -> Site {
+        let meta = self.site_meta(word);
         Site {
             pc: meta.pc(),
             index: meta.index(),

@@ -160,6 +160,11 @@ impl Exec<'_> {
 
     /// Translates, with accessed and dirty bits, and remembers the translation.
     pub(crate) fn translate(&mut self, linear: u64, intent: Intent, user: bool) -> Outcome<u64> {
+        if intent == Intent::Read
+            && let Some(physical) = self.engine.mmu.device_read(linear, user)
+        {
+            return Ok(physical);
+        }
         let done = walk(self.cpu, self.memory, linear, intent, user)?;
         for &(at, entry) in done.updates() {
             self.store_table_entry(at, &entry.to_le_bytes()[..done.entry_bytes()]);
