@@ -4,13 +4,18 @@
 //! touched, each with a bit for every byte read and every byte written. Building it sorts chunks, not
 //! accesses; comparing two sets walks two short lists and combines two words where they have a chunk in
 //! common. The set is exact to the byte. Chunks are small because a kernel looks at one field of each
-//! structure in a table, and a long execution has thousands of these sets. Whether addresses are physical or
-//! virtual is up to the user.
+//! structure in a table, and a long execution has thousands of these sets. Pages of which every byte was written
+//! are held apart by their numbers alone: kernels allocate and free whole ones, hundreds for a process. Whether
+//! addresses are physical or virtual is up to the user.
 
 use crate::Access;
 use serde::{Deserialize, Serialize};
 
 const CHUNK_BITS: u32 = 6;
+const PAGE_BITS: u32 = 12;
+const PAGE_BYTES: u64 = 1 << PAGE_BITS;
+/// Chunks of a page, as a power of two.
+const PAGE_CHUNK_BITS: u32 = PAGE_BITS - CHUNK_BITS;
 /// Whoever wants a rough picture gets numbers of blocks, each of so many chunks as two to this power.
 const BLOCK_BITS: u32 = 3;
 
@@ -29,9 +34,11 @@ impl Chunk {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Touched {
-    /// Addresses divided by the size of a chunk, ascending.
+    /// Addresses divided by the size of a chunk, ascending; none of a page that was written as a whole.
     numbers: Vec<u64>,
     chunks: Vec<Chunk>,
+    /// The numbers of pages that were written as a whole, ascending.
+    pages: Vec<u64>,
 }
 
 impl Touched {
@@ -56,12 +63,28 @@ impl Touched {
             mine += usize::from(a <= b);
             theirs += usize::from(b <= a);
         }
-        false
+        self.overwrites(other) || other.overwrites(self)
+    }
+
+    /// Whether a page that was written as a whole is touched by the other.
+    fn overwrites(&self, other: &Self) -> bool {
+        self.pages.iter().any(|page| {
+            let chunks = page << PAGE_CHUNK_BITS..(page + 1) << PAGE_CHUNK_BITS;
+            let at = other.numbers.partition_point(|number| *number < chunks.start);
+            other.numbers.get(at).is_some_and(|number| chunks.contains(number))
+                || other.pages.binary_search(page).is_ok()
+        })
     }
 
     /// Whether an access has a byte in common with these that either wrote.
     #[must_use]
     pub fn conflicts_with(&self, access: &Access) -> bool {
+        let end = access.phys.0 + u64::from(access.size);
+        let pages = access.phys.0 >> PAGE_BITS..end.div_ceil(PAGE_BYTES);
+        let at = self.pages.partition_point(|page| *page < pages.start);
+        if self.pages.get(at).is_some_and(|page| pages.contains(page)) {
+            return true;
+        }
         each_chunk(access.phys.0, u64::from(access.size), |number, mask| {
             let Ok(at) = self.numbers.binary_search(&number) else { return false };
             let Chunk { reads, writes } = self.chunks[at];
@@ -70,8 +93,16 @@ impl Touched {
         })
     }
 
-    /// The numbers of blocks of 512 bytes, ascending, each with whether something in it was written.
+    /// The numbers of blocks of 512 bytes, each once and with whether something in it was written: ascending,
+    /// those of whole pages last.
     pub fn blocks(&self) -> impl Iterator<Item = (u64, bool)> {
+        const PAGE_BLOCK_BITS: u32 = PAGE_CHUNK_BITS - BLOCK_BITS;
+        let whole = |page: &u64| page << PAGE_BLOCK_BITS..(page + 1) << PAGE_BLOCK_BITS;
+        let whole = self.pages.iter().flat_map(whole).map(|block| (block, true));
+        self.blocks_of_chunks().chain(whole)
+    }
+
+    fn blocks_of_chunks(&self) -> impl Iterator<Item = (u64, bool)> {
         let mut chunks = self.numbers.iter().zip(&self.chunks).peekable();
         std::iter::from_fn(move || {
             let (number, chunk) = chunks.next()?;
@@ -87,7 +118,8 @@ impl Touched {
     /// About how many bytes of memory this value takes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.numbers.len() * (size_of::<u64>() + size_of::<Chunk>())
+        let chunks = self.numbers.len() * (size_of::<u64>() + size_of::<Chunk>());
+        size_of::<Self>() + chunks + self.pages.len() * size_of::<u64>()
     }
 }
 
@@ -110,6 +142,7 @@ fn each_chunk(start: u64, size: u64, mut visit: impl FnMut(u64, u64) -> bool) ->
 pub struct Touching {
     numbers: Vec<u64>,
     chunks: Vec<Chunk>,
+    pages: Vec<u64>,
     /// A hash table with open addressing: one more than the index in `chunks`, or 0 where it is empty.
     table: Vec<u32>,
     last: usize,
@@ -123,6 +156,7 @@ impl Touching {
         Self {
             numbers: Vec::with_capacity(room / 2),
             chunks: Vec::with_capacity(room / 2),
+            pages: Vec::new(),
             table: vec![0; room],
             last: 0,
         }
@@ -161,6 +195,18 @@ impl Touching {
     }
 
     pub fn range(&mut self, start: u64, size: u64, write: bool) {
+        let end = start + size;
+        let pages = start.div_ceil(PAGE_BYTES)..end >> PAGE_BITS;
+        if write && !pages.is_empty() {
+            self.pages.extend(pages.clone());
+            self.part(start, (pages.start << PAGE_BITS) - start, true);
+            self.part(pages.end << PAGE_BITS, end - (pages.end << PAGE_BITS), true);
+        } else {
+            self.part(start, size, write);
+        }
+    }
+
+    fn part(&mut self, start: u64, size: u64, write: bool) {
         each_chunk(start, size, |number, mask| {
             let chunk = self.chunk(number);
             if write {
@@ -178,15 +224,23 @@ impl Touching {
             mine.reads |= chunk.reads;
             mine.writes |= chunk.writes;
         }
+        self.pages.extend(&other.pages);
     }
 
     #[must_use]
     pub fn finish(self) -> Touched {
+        let mut pages = self.pages;
+        pages.sort_unstable();
+        pages.dedup();
         let mut order: Vec<(u64, u32)> = self.numbers.into_iter().zip(0..).collect();
+        if !pages.is_empty() {
+            order.retain(|(number, _)| pages.binary_search(&(number >> PAGE_CHUNK_BITS)).is_err());
+        }
         order.sort_unstable();
         Touched {
             numbers: order.iter().map(|(number, _)| *number).collect(),
             chunks: order.iter().map(|(_, at)| self.chunks[*at as usize]).collect(),
+            pages,
         }
     }
 }

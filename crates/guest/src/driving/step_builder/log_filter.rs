@@ -17,20 +17,23 @@ const REMEMBERED: usize = 1 << 10;
 
 /// Remembers of instructions whether they are ignored, each in the one place that it can be in: its address,
 /// and one bit below.
-#[derive(Debug, Default)]
-pub struct IgnoredCode(Vec<u64>);
+#[derive(Debug)]
+pub struct IgnoredCode(Box<[u64; REMEMBERED]>);
+
+impl Default for IgnoredCode {
+    fn default() -> Self {
+        Self(Box::new([u64::MAX; REMEMBERED]))
+    }
+}
 
 impl IgnoredCode {
     /// Forgets everything, because something else is ignored from now on.
     pub fn forget(&mut self) {
-        self.0.clear();
+        self.0.fill(u64::MAX);
     }
 
-    #[inline]
+    #[inline(always)]
     fn contains(&mut self, scope: &Scope, pc: u64) -> bool {
-        if self.0.is_empty() {
-            self.0.resize(REMEMBERED, u64::MAX);
-        }
         let slot = &mut self.0[pc as usize % REMEMBERED];
         if *slot >> 1 != pc & u64::MAX >> 1 {
             *slot = pc << 1 | u64::from(scope.passes_over(pc));
