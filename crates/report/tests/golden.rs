@@ -10,9 +10,7 @@ mod races;
 use expect_test::{expect, expect_file};
 use program::{End, Op, Program, addr, finding, lock, schedule, step};
 use report::{Context, PassingSchedule, Story, Summary, TextOptions, Verdict, compose, html, json, text};
-use trace::{
-    Action, PhysAddr, PointKind, Resolve as _, Schedule, Sighting, Step, Taking, ThreadId, VirtAddr,
-};
+use trace::{Action, PhysAddr, PointKind, Schedule, Step, Taking, ThreadId, VirtAddr};
 
 fn t(number: u32) -> ThreadId {
     ThreadId(number)
