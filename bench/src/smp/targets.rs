@@ -1,5 +1,6 @@
 //! What tests of Linux are to reach: schedules a second by the length of a test, on one core; how much sooner
-//! two cores are done with the same schedules ([`equal_work`]); memory; the time to the first schedule; and how soon the five bugs of released kernels are found.
+//! two cores are done with the same schedules ([`equal_work`]); memory; the time to the first schedule; and
+//! how soon the five bugs of released kernels are found.
 //!
 //! Each is the plain command with all detectors, run alone, but for the comparison of cores, which is the
 //! library within this process. The time to the first schedule is that of the

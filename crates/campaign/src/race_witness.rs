@@ -228,8 +228,8 @@ pub fn stories<'a>(
 }
 
 /// The races by which a finding came about: its schedule preempts before one side, and the other side happens
-/// in between. If there is none, those with a side at which it preempts. When it is `late` before the schedule
-/// has come to its end, those of the part that was run.
+/// in between. If there is none, those with a side at which it preempts. When it is `late` before the
+/// schedule has come to its end, those of the part that was run.
 pub fn leading_to(
     file: &FindingFile,
     races: &RaceLog,

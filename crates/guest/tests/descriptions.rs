@@ -393,8 +393,8 @@ fn the_draft_of_pintos_fits_at_once() {
     }
 }
 
-/// The same for several processors: each has an idle thread of its own, and not who is woken is new but who is
-/// made.
+/// The same for several processors: each has an idle thread of its own, and not who is woken is new but who
+/// is made.
 #[test]
 fn the_draft_of_pintos_for_several_processors() {
     let source = include_str!("kernels/pintos.c").replace(

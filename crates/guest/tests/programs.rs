@@ -1,5 +1,5 @@
-//! Programs in a guest's memory are known by their files: what kernels leave out of a copy does not count, and
-//! any other code or constant does.
+//! Programs in a guest's memory are known by their files: what kernels leave out of a copy does not count,
+//! and any other code or constant does.
 
 use guest::elf::image::Image;
 use guest::hooks::program::differs;

@@ -189,8 +189,8 @@ fn a_folder_of_p3() {
     assert!(draft.contains("current = \"current\""), "{draft}");
 }
 
-/// The course's shell says of a program that the kernel has killed what `new p3` makes a finding: our kernel with
-/// a shell of those words, and a program that is killed.
+/// The course's shell says of a program that the kernel has killed what `new p3` makes a finding: our kernel
+/// with a shell of those words, and a program that is killed.
 #[test]
 fn a_program_that_the_kernel_kills_is_a_finding() {
     let folder = folder("killed");

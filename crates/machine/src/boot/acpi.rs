@@ -1,11 +1,11 @@
 //! The ACPI tables: processors and interrupt controllers for kernels that look here first, and the way to
 //! switch the machine off.
 //!
-//! Contract: one block that begins with the RSDP at [`RSDP`], where kernels search for it. It points to a list
-//! of tables with 64-bit pointers, which kernels of today read, and to one with 32-bit pointers, which is all
-//! that kernels written after ACPI 1.0 know. The tables repeat what `board` has: the local APICs, one I/O APIC
-//! with the interval timer on input 2, the registers of `devices::power`. Source: ACPI 6.4, chapter 5. The
-//! definition block (DSDT) holds one object, `\_S5`, so devices are found where they always were.
+//! Contract: one block that begins with the RSDP at [`RSDP`], where kernels search for it. It points to a
+//! list of tables with 64-bit pointers, which kernels of today read, and to one with 32-bit pointers, which
+//! is all that kernels written after ACPI 1.0 know. The tables repeat what `board` has: the local APICs, one
+//! I/O APIC with the interval timer on input 2, the registers of `devices::power`. Source: ACPI 6.4, chapter
+//! 5. The definition block (DSDT) holds one object, `\_S5`, so devices are found where they always were.
 
 use super::rom::ROM_BASE;
 use crate::board::CPUS_MAX;

@@ -82,8 +82,8 @@ fn races_that_may_be_none_say_why() {
 }
 
 /// What most likely does harm comes first: what has led to a bug, then what is certain to happen in both
-/// orders, then two writes before a write and a read; memory of a stack last. Ten are told in full, the others
-/// are counted, and programs are told all.
+/// orders, then two writes before a write and a read; memory of a stack last. Ten are told in full, the
+/// others are counted, and programs are told all.
 #[test]
 fn of_many_races_the_worst_ten_are_told() {
     let side = |thread: u32, pc, kind| RaceSide::bare(ThreadId(thread), VirtAddr(pc), kind);
