@@ -4,7 +4,7 @@
 //! this file (an edit of one line, of our own making) the sources are copied, the line is edited, the kernel
 //! is built by the command given, with small tests of ours in it, and tested for a fixed time. Then the same
 //! tests on the kernel as it is, in which nothing must be found. A row is kept in a file until Rockfall, the
-//! edit or the time changes, so that the table can be made in pieces.
+//! edit or the time changes, so that the table can be made in pieces; one that failed is not kept.
 
 pub mod edit;
 pub mod prepare;
@@ -12,6 +12,7 @@ pub mod prepare;
 use crate::guests::folder;
 use crate::run::{self, Ending, Outcome};
 use edit::Fault;
+use guests::courses::COMPILER_FLAGS;
 use prepare::{Course, Kernel};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -37,7 +38,7 @@ pub struct Options {
     xv6_build: String,
     /// How Pintos is built, in its folder; must leave kernel.o, kernel.bin and loader.bin in
     /// src/threads/build
-    #[arg(long, value_name = "COMMAND", default_value = "make -C src/threads")]
+    #[arg(long, value_name = "COMMAND", default_value_t = pintos_build())]
     pintos_build: String,
     /// Seconds for each fault
     #[arg(long, default_value_t = 60.0)]
@@ -56,6 +57,11 @@ pub struct Options {
     write: bool,
 }
 
+/// Today's compilers build a Pintos that does not boot, unless they are told what `rockfall new` tells them.
+fn pintos_build() -> String {
+    format!("make -C src/threads CC='gcc {COMPILER_FLAGS}'")
+}
+
 /// A line of the table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Row {
@@ -71,6 +77,14 @@ struct Row {
 struct Kept {
     key: String,
     row: Row,
+}
+
+impl Kept {
+    /// Whether it may stand for a run: what failed is tried again, since what was wrong may be mended without
+    /// a change of what the key is made of.
+    fn is_of(&self, key: &str) -> bool {
+        self.key == key && !matches!(self.row.outcome.ending, Ending::Failed(_))
+    }
 }
 
 pub fn run(options: &Options) -> Result<(), String> {
@@ -118,7 +132,7 @@ fn row(
     let checksum = run::checksum(&run::rockfall()?)?;
     let key = format!("{checksum} {seconds} {} {fault:?} {test}", options.workers);
     let kept = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
-    if let Some(kept) = kept.filter(|kept| kept.key == key) {
+    if let Some(kept) = kept.filter(|kept| kept.is_of(&key)) {
         return Ok(Some(kept.row));
     }
     if options.only.as_ref().is_some_and(|only| !slug.contains(only)) {
@@ -131,8 +145,11 @@ fn row(
     eprintln!("{slug}: {:?}", outcome.ending);
     let why = fault.map(|fault| fault.why.clone());
     let row = Row { kernel: course.name.into(), name, test: test.into(), why, outcome };
-    let text = serde_json::to_string(&Kept { key, row: row.clone() }).map_err(|e| e.to_string())?;
-    fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+    let kept = Kept { key: key.clone(), row: row.clone() };
+    if kept.is_of(&key) {
+        let text = serde_json::to_string(&kept).map_err(|e| e.to_string())?;
+        fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
     if fault.is_some() {
         // The sources are there to be made again; what was found stays.
         let _ = fs::remove_dir_all(at.join("sources"));
@@ -200,17 +217,26 @@ fn table(rows: &[Row], options: &Options) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_table_counts() {
-        let outcome =
-            |ending| Outcome { ending, interleavings: 7, seconds: 1.25, cpu_seconds: 2.0, memory_mb: 300 };
-        let row = |name: &str, why: Option<&str>, ending| Row {
+    fn row(name: &str, why: Option<&str>, ending: Ending) -> Row {
+        Row {
             kernel: "k".into(),
             name: name.into(),
             test: "t".into(),
             why: why.map(str::to_owned),
-            outcome: outcome(ending),
-        };
+            outcome: Outcome { ending, interleavings: 7, seconds: 1.25, cpu_seconds: 2.0, memory_mb: 300 },
+        }
+    }
+
+    #[test]
+    fn what_failed_is_not_kept() {
+        for (ending, is_kept) in [(Ending::Unfinished, true), (Ending::Failed("no kernel".into()), false)] {
+            let kept = Kept { key: "a".into(), row: row("one", None, ending) };
+            assert_eq!((kept.is_of("a"), kept.is_of("b")), (is_kept, false), "{}", kept.row.outcome.ending);
+        }
+    }
+
+    #[test]
+    fn a_table_counts() {
         let rows = [
             row("one", Some("it breaks"), Ending::Found("deadlock".into())),
             row("two", Some("it bends"), Ending::Unfinished),

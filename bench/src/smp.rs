@@ -7,6 +7,7 @@
 //! The command is built, and kernels are fetched as `rockfall linux fetch` does; rows whose kernel the
 //! archive no longer has are left out with a sentence.
 
+mod equal_work;
 mod filesystems;
 mod targets;
 

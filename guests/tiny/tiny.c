@@ -16,7 +16,7 @@
  * NAP: thread 1 sleeps instead of waiting for the workers; how long, is long enough on any machine.
  * DOZE: the same, by yielding until the clock has come.
  * SPIN: the lock around the sum is waited for in a loop, with interrupts on.
- * LONG: workers have much to do first.
+ * LONG: workers have much to do first. LONG_ROUNDS: how often they go round for it.
  * BLOCKS: workers allocate a block from a heap that gets its pages from another one and keeps them.
  * RESULT: the end of the test tells whether the sum is right, instead of panicking. (Annotated.)
  * FLAG: the sum is protected by a flag that ticks respect instead of by the lock. (Annotated.) FLAG_UNHEEDED: they do not.
@@ -512,7 +512,10 @@ void work(void)
         ;
 #endif
 #ifdef LONG
-    for (volatile int i = 0; i < 20000000; i++)
+#ifndef LONG_ROUNDS
+#define LONG_ROUNDS 20000000
+#endif
+    for (volatile int i = 0; i < LONG_ROUNDS; i++)
         ;
 #endif
 #ifdef BLOCKS

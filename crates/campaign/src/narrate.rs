@@ -38,40 +38,43 @@ where
     S: trace::Subject,
     O: explore::Observer,
 {
-    narrate_until(target, world, file, path, &(Arc::new(|| false) as Cancelled))
+    let story = narrate_until(target, world, file, path, &(Arc::new(|| false) as Cancelled))?;
+    Ok(story.expect("it is never late"))
 }
 
 /// As [`narrate`], but when `late` says so before all that matters was seen again, the story is told without
-/// what was not: the names of threads, and the stacks and variables of single accesses.
+/// what was not: the names of threads, and the stacks and variables of single accesses. `None`: it was late
+/// before the finding showed again, and there is no story.
 pub fn narrate_until<S, O>(
     target: &Target,
     world: &World<S, O>,
     file: &FindingFile,
     path: &Path,
     late: &Cancelled,
-) -> Result<Story, Failure>
+) -> Result<Option<Story>, Failure>
 where
     S: trace::Subject,
     O: explore::Observer,
 {
     let mut world = world.clone();
     world.set_limits(Limits::of(&file.finding));
-    let mut subject = world.subject.clone();
-    subject.cancel_when(late.clone());
-    let called = called(subject, file, late);
+    world.subject.cancel_when(late.clone());
     let wanted = file.finding.signature();
     let shown = |execution: &Execution| {
         execution.findings.iter().find(|finding| finding.signature() == wanted).cloned()
     };
     let mut names = Names::of(target);
     let mut execution = replay(world.clone(), &file.points, &file.schedule, usize::MAX, true);
+    if execution.end == End::Cancelled {
+        return Ok(None);
+    }
+    let called = called(world.subject.clone(), file, late);
     // What is worth seeing while it happens is known only now.
     if let Some(finding) = shown(&execution).filter(|_| !late()) {
         let steps: Vec<Step> = execution.path.iter().map(|taken| Step::clone(&taken.step)).collect();
         let pcs = worth_seeing(&steps, &finding, &|addr| names.data(addr).is_some());
         world.subject.sight(&pcs);
         world.set_limits(briefly(&finding, &steps));
-        world.subject.cancel_when(late.clone());
         let mut seen = replay(world, &file.points, &file.schedule, usize::MAX, true);
         if let Some(same) = seen.findings.iter_mut().find(|finding| finding.signature() == wanted) {
             same.kind = finding.kind;
@@ -102,7 +105,7 @@ where
         program: target.kernel.tested.is_some(),
         ..file.context(&points, &replay)
     };
-    Ok(compose(&steps, &finding, &names, &|file| target.source(file), &context))
+    Ok(Some(compose(&steps, &finding, &names, &|file| target.source(file), &context)))
 }
 
 impl FindingFile {

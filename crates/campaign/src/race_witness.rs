@@ -6,7 +6,7 @@ use crate::code::Code;
 use crate::finding_file::FindingFile;
 use crate::narrate::Names;
 use crate::target::Target;
-use detect::{Candidate, Detectors, Limits, Race, RaceKey, RaceLog, RaceSide, RaceStatus};
+use detect::{Candidate, Detectors, Held, Limits, Race, RaceKey, RaceLog, RaceSide, RaceStatus};
 use explore::strategies::replay;
 use explore::{Execution, World};
 use guest::driving::uniprocessor::Uniprocessor;
@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use trace::{
-    Access, Occurrence, PointKind, PointSet, Resolve as _, Schedule, Sighting, Step, Subject as _, ThreadId,
-    VirtAddr,
+    Access, Cancelled, LockId, Occurrence, PointKind, PointSet, Resolve as _, Schedule, Sighting, Step,
+    Subject as _, ThreadId, VirtAddr,
 };
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -35,27 +35,58 @@ struct Moment {
     access: usize,
 }
 
-impl RaceWitness {
-    /// Where both accesses of the race are in the execution of the schedule: the second is the first access
-    /// of its side that comes after one of the other side, the first is the last of those before it.
-    fn moments(&self, steps: &[Step]) -> Option<[Moment; 2]> {
-        let Race { first, second, .. } = &self.race;
-        let is = |side: &RaceSide, by, access: &Access| is_side(&self.race, side, by, access);
-        let mut before = None;
-        for (step, whole) in steps.iter().enumerate() {
-            for (access, (by, at)) in accesses(whole).enumerate() {
-                let moment = Moment { step, access };
-                if is(second, by, at)
-                    && let Some(before) = before
-                {
-                    return Some([before, moment]);
-                }
-                if is(first, by, at) {
-                    before = Some(moment);
+/// An access at an instruction that races, with the locks that its thread held.
+struct Touch<'a> {
+    at: Moment,
+    by: ThreadId,
+    access: &'a Access,
+    locks: Vec<LockId>,
+}
+
+/// The accesses of an execution at these instructions.
+fn touches<'a>(steps: &'a [Step], sites: &BTreeSet<VirtAddr>) -> Vec<Touch<'a>> {
+    let (mut held, mut all) = (Held::default(), Vec::new());
+    for (step, whole) in steps.iter().enumerate() {
+        held.begin(whole);
+        let mut accesses = 0;
+        for (by, what) in whole.occurrences() {
+            match what {
+                Occurrence::Event(event) => _ = held.act(by, event),
+                Occurrence::Access(access) => {
+                    if sites.contains(&access.pc) {
+                        let at = Moment { step, access: accesses };
+                        all.push(Touch { at, by, access, locks: held.by(by) });
+                    }
+                    accesses += 1;
                 }
             }
         }
-        None
+    }
+    all
+}
+
+impl RaceWitness {
+    /// Where both accesses of the race are in the execution of the schedule: the second is the first access
+    /// of its side that comes after one of the other side, the first is the last of those before it. The
+    /// same instructions may also be executed with other locks, which is another story; those count only
+    /// where there are none with the locks of the race, as when they were taken before the test began.
+    fn moments(&self, touches: &[Touch<'_>]) -> Option<[Moment; 2]> {
+        let pair = |is: &dyn Fn(&RaceSide, &Touch<'_>) -> bool| {
+            let mut before = None;
+            for touch in touches {
+                if is(&self.race.second, touch)
+                    && let Some(before) = before
+                {
+                    return Some([before, touch.at]);
+                }
+                if is(&self.race.first, touch) {
+                    before = Some(touch.at);
+                }
+            }
+            None
+        };
+        let is = |side: &RaceSide, touch: &Touch<'_>| is_side(&self.race, side, touch.by, touch.access);
+        pair(&|side, touch| is(side, touch) && touch.locks == side.locks).or_else(|| pair(&is))
     }
 }
 
@@ -152,15 +183,16 @@ fn sightings(
         let sites: BTreeSet<VirtAddr> =
             run.iter().flat_map(|witness| [witness.race.first.pc, witness.race.second.pc]).collect();
         let mut world = world.clone();
-        world.subject.sight(&sites.into_iter().collect::<Vec<_>>());
+        world.subject.sight(&sites.iter().copied().collect::<Vec<_>>());
         let execution = replay(world, &run[0].points, &run[0].schedule, usize::MAX, false);
         let mut steps: Vec<Step> =
             execution.path.into_iter().map(|taken| Arc::unwrap_or_clone(taken.step)).collect();
         Objects::learn(&mut steps, &|pc| names.image_at(pc).clone());
         let sighting = |at: Moment| steps[at.step].sighting(at.access).cloned();
+        let touches = touches(&steps, &sites);
         for witness in run {
             let both = witness
-                .moments(&steps)
+                .moments(&touches)
                 .and_then(|[first, second]| Some([sighting(first)?, sighting(second)?]));
             seen.extend(both.map(|both| (witness.race.key(), both)));
         }
@@ -196,14 +228,17 @@ pub fn stories<'a>(
 }
 
 /// The races by which a finding came about: its schedule preempts before one side, and the other side happens
-/// in between. If there is none, those with a side at which it preempts.
+/// in between. If there is none, those with a side at which it preempts. When it is `late` before the
+/// schedule has come to its end, those of the part that was run.
 pub fn leading_to(
     file: &FindingFile,
     races: &RaceLog,
     world: &World<Uniprocessor, Detectors>,
+    late: &Cancelled,
 ) -> Vec<RaceKey> {
     let mut world = world.clone();
     world.set_limits(Limits::of(&file.finding));
+    world.subject.cancel_when(late.clone());
     let preempted = preempted(&replay(world, &file.points, &file.schedule, usize::MAX, false));
     let of = |test: &dyn Fn(RaceKey) -> bool| -> Vec<RaceKey> {
         races.iter().map(|known| known.race.key()).filter(|key| test(*key)).collect()
@@ -264,4 +299,64 @@ fn preempted(execution: &Execution) -> Vec<Preempted> {
         all.push(Preempted { pc: point.pc, own, others });
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace::{AccessKind, Action, Event, PhysAddr, StepEnd, Taking};
+
+    const PC: VirtAddr = VirtAddr(0x100);
+    const LOCK: LockId = LockId(0x9000);
+
+    /// A step of a thread that makes the access once, with the lock or without.
+    fn step(thread: u32, locked: bool) -> Step {
+        let event = |action, accesses_before| Event { action, pc: PC, accesses_before, stack: None };
+        let taken = Action::Lock { lock: LOCK, taking: Taking::default() };
+        let events = vec![event(taken, 0), event(Action::Unlock { lock: LOCK }, 1)];
+        let addr = VirtAddr(0x8000);
+        Step {
+            choice: ThreadId(thread).into(),
+            thread: ThreadId(thread),
+            accesses: vec![Access {
+                phys: PhysAddr(addr.0),
+                addr,
+                size: 4,
+                kind: AccessKind::Write,
+                atomic: false,
+                pc: PC,
+            }],
+            events: if locked { events } else { Vec::new() },
+            instructions: 1,
+            end: StepEnd::Finished,
+            stack: Vec::new(),
+            sightings: Vec::new(),
+            remarks: Vec::new(),
+        }
+    }
+
+    /// One function that is called with the lock and without: what is told of a side is one call.
+    #[test]
+    fn a_side_is_seen_with_the_locks_that_it_is_told_with() {
+        let side = |thread: u32, locks: &[LockId]| RaceSide {
+            locks: locks.to_vec(),
+            ..RaceSide::bare(ThreadId(thread), PC, AccessKind::Write)
+        };
+        let steps = [step(1, true), step(2, true), step(1, false), step(2, true), step(2, false)];
+        for (first, second, seen) in [
+            (&[][..], &[LOCK][..], Some([2, 3])),
+            (&[], &[], Some([2, 4])),
+            (&[LOCK], &[], Some([0, 4])),
+            // Taken before the test began, so nobody sees it held.
+            (&[LockId(0x9100)], &[], Some([0, 1])),
+        ] {
+            let race =
+                Race { first: side(1, first), second: side(2, second), addr: VirtAddr(0x8000), size: 4 };
+            let (points, schedule) = (PointSet::default(), Schedule::default());
+            let witness = RaceWitness { race, points, schedule };
+            let moments = witness.moments(&touches(&steps, &BTreeSet::from([PC])));
+            let seen = seen.map(|seen: [usize; 2]| seen.map(|step| Moment { step, access: 0 }));
+            assert_eq!(moments, seen, "{first:?} {second:?}");
+        }
+    }
 }

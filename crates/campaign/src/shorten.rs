@@ -8,15 +8,22 @@ use explore::minimize::{Budget, Case, PassingSchedule};
 use explore::{Found, Observer, World};
 use std::sync::Arc;
 use std::time::Duration;
-use trace::{PointSet, Subject};
+use trace::{Cancelled, PointSet, Subject};
 
 /// Seconds that may go into making a finding short, beyond the budget. Those for the nearest passing schedule
-/// follow, and those for seeing again what matters of the execution.
+/// follow; what both leave, and at least these, is for running it once more to tell its story.
 const MINIMISE_SECONDS: f64 = 5.0;
 const PASSING_SECONDS: f64 = 2.0;
-pub const SEEING_SECONDS: f64 = 3.0;
+const STORY_SECONDS: f64 = 3.0;
 /// The seconds for all of these together, as users are told beforehand.
-pub const TELLING_SECONDS: f64 = MINIMISE_SECONDS + PASSING_SECONDS + SEEING_SECONDS;
+pub const TELLING_SECONDS: f64 = MINIMISE_SECONDS + PASSING_SECONDS + STORY_SECONDS;
+
+/// Whether the time for a finding is over, of which the first moment is now.
+#[must_use]
+pub fn telling_is_late(host: &Arc<dyn Host>) -> Cancelled {
+    let (host, until) = (Arc::clone(host), host.now() + Duration::from_secs_f64(TELLING_SECONDS));
+    Arc::new(move || host.now() >= until)
+}
 
 /// A finding with a schedule made as short as the time allowed.
 pub struct Shortened {

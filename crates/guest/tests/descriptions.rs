@@ -393,6 +393,30 @@ fn the_draft_of_pintos_fits_at_once() {
     }
 }
 
+/// The same for several processors: each has an idle thread of its own, and not who is woken is new but who
+/// is made.
+#[test]
+fn the_draft_of_pintos_for_several_processors() {
+    let source = include_str!("kernels/pintos.c").replace(
+        "struct thread *initial_thread, *idle_thread;",
+        "struct thread *initial_thread;
+         struct ready_queue { int count; struct thread *idle_thread; };
+         struct cpu { int id; struct ready_queue rq; } cpus[8];
+         REAL static struct thread *do_thread_create(const char *name) { cpus[0].id = *name; return initial_thread; }",
+    );
+    let image = image("k.c", &source, &["-g", "-O1"]);
+    let draft = init::draft(&image);
+    assert_eq!(resolve(&image, &draft).map(|_| ()), Ok(()), "{draft}");
+    for line in [
+        "current = \"running\"",
+        "create = [{ on = \"leave do_thread_create\", thread = \"ret\", if = \"ret\" }]",
+        "when = \"t->status == THREAD_RUNNING || t->status == THREAD_READY\"",
+        "thread = \"cpus[0].rq.idle_thread\"",
+    ] {
+        assert!(draft.contains(line), "{line}: {draft}");
+    }
+}
+
 /// A kernel of which only a function tells who runs, with an allocator that wraps another, and with a pair of
 /// functions that are called as locks are and only turn interrupts off.
 #[test]

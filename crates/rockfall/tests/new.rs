@@ -189,6 +189,43 @@ fn a_folder_of_p3() {
     assert!(draft.contains("current = \"current\""), "{draft}");
 }
 
+/// The course's shell says of a program that the kernel has killed what `new p3` makes a finding: our kernel
+/// with a shell of those words, and a program that is killed.
+#[test]
+fn a_program_that_the_kernel_kills_is_a_finding() {
+    let folder = folder("killed");
+    let shell = include_str!("../../../guests/programs/shell.c");
+    let shell = shell.replace("\"../", &format!("\"{}/", guests::sources().display()));
+    let sources = [
+        ("says", shell.replace(": status %d", ": exit status %d")),
+        ("killed", "int main(void) { *(volatile int *)0 = 1; return 0; }\n".to_owned()),
+        ("lives", "int main(void) { return 0; }\n".to_owned()),
+    ];
+    assert!(sources[0].1.contains(": exit status %d"), "the shell says it in other words");
+    let programs: Vec<guests::Program> =
+        sources.map(|(name, source)| guests::Program { name: name.to_owned(), source }).into_iter().collect();
+    let build = guests::Build::default();
+    let image = build.image_with(&programs, &folder.join("first")).unwrap_or_else(|error| panic!("{error}"));
+    let own = ["shell", "killed", "lives"].map(|name| folder.join(name).with_extension("elf"));
+    for (name, path) in ["says", "killed", "lives"].iter().zip(&own) {
+        std::fs::copy(image.programs.join(name), path).expect("copied");
+    }
+    let temp = folder.join("made");
+    build.image_of(guests::Size::default(), &own, &temp).unwrap_or_else(|error| panic!("{error}"));
+
+    write(&folder, "config.mk", b"410TESTS =\nSTUDENTTESTS = killed lives\n");
+    write(&folder, "kern/kernel.mk", b"");
+    write(&folder, "Makefile", b"kernel:\n\tcp made/kernel kernel && cp -r made/programs temp\n");
+    let (code, text) = rockfall(&folder, &["new", "p3", "."]);
+    assert_eq!(code, Some(0), "{text}");
+    for (test, found) in [("killed", true), ("lives", false)] {
+        let target = ["test", "kernel", "--programs", "temp", "-k", "rockfall/p3.toml", "-t", test];
+        let (code, text) = rockfall(&folder, &[&target[..], &["--budget", "5s", "--fresh"]].concat());
+        assert_eq!(code == Some(1), found, "{test}: {text}");
+        assert_eq!(text.contains("killed: exit status -2"), found, "{test}: {text}");
+    }
+}
+
 #[test]
 fn a_kernel_that_is_older_than_its_sources() {
     let folder = folder("older");

@@ -239,6 +239,31 @@ fn long_steps() {
     }
 }
 
+/// The machine has the memory that the description says the kernel takes for granted, unless it is told
+/// another.
+#[test]
+fn the_memory_that_a_kernel_needs() {
+    let folder = folder("memory");
+    let kernel = guests::tiny::build(&["ROCKFALL_OFF"], &folder).unwrap_or_else(|error| panic!("{error}"));
+    let kernel = kernel.to_str().expect("a path in UTF-8");
+    // Beyond the 64 MiB that there are otherwise; where there is no memory, all bits are read as set.
+    let check = "[[check]]\nname = \"memory\"\nholds = \"*(unsigned char *)0x6000000 == 0\"\n";
+    let needs = "[machine]\nmemory = \"128M\"\n";
+    for (needs, more, verdict) in [
+        ("", &[][..], "bug"),
+        (needs, &[], "exhausted"),
+        (needs, &["--memory", "64M"], "bug"),
+        ("", &["--memory", "128M"], "exhausted"),
+    ] {
+        let description = format!("{}\n{check}{needs}", guests::tiny::DESCRIPTION);
+        std::fs::write(folder.join("k.toml"), description).expect("written");
+        let arguments =
+            ["explore", kernel, "-k", "k.toml", "-t", "2", "--points", "", "--no-minimise", "--json"];
+        let (ended, _) = rockfall(&folder, &[&arguments[..], more].concat());
+        assert_eq!(ended["verdict"], verdict, "{needs:?} {more:?}: {ended}");
+    }
+}
+
 /// What the description calls the threads is in the report.
 #[test]
 fn names_of_threads() {

@@ -5,14 +5,14 @@ use crate::finding_file::FindingFile;
 use crate::narrate::{quoted, shows};
 use crate::smp::target::SmpTarget;
 use detect::{Detectors, Limits};
-use explore::World;
 use explore::strategies::replay;
+use explore::{End, World};
 use guest::driving::multiprocessor::Multiprocessor;
 use report::{Context, Story, compose};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use trace::{CpuId, PointSet, Step, Subject as _, ThreadId};
+use trace::{Cancelled, CpuId, PointSet, Step, Subject as _, ThreadId};
 
 /// Functions that only wait, or hand the processor over, on behalf of their callers.
 const PLUMBING: [&str; 12] = [
@@ -30,13 +30,27 @@ const PLUMBING: [&str; 12] = [
     "io_schedule",
 ];
 
+/// Replays the finding of `file` from `world`; `path` is what its user calls the file.
 pub fn narrate(
     target: &SmpTarget,
     world: &World<Multiprocessor, Detectors>,
     file: &FindingFile,
     path: &Path,
 ) -> Result<Story, Failure> {
+    let story = narrate_until(target, world, file, path, &(Arc::new(|| false) as Cancelled))?;
+    Ok(story.expect("it is never late"))
+}
+
+/// As [`narrate`]; `None`: it was `late` before the finding showed again.
+pub fn narrate_until(
+    target: &SmpTarget,
+    world: &World<Multiprocessor, Detectors>,
+    file: &FindingFile,
+    path: &Path,
+    late: &Cancelled,
+) -> Result<Option<Story>, Failure> {
     let mut world = world.clone();
+    world.subject.cancel_when(late.clone());
     world.set_limits(Limits::of(&file.finding));
     let names = world.subject.knowledge().clone();
     let called: BTreeMap<ThreadId, String> = (0..world.subject.machine().cpus.len() as u8)
@@ -46,6 +60,9 @@ pub fn narrate(
         })
         .collect();
     let execution = replay(world, &file.points, &file.schedule, usize::MAX, true);
+    if execution.end == End::Cancelled {
+        return Ok(None);
+    }
     let wanted = file.finding.signature();
     let finding = execution.findings.iter().find(|finding| finding.signature() == wanted).cloned();
     let Some(finding) = finding else {
@@ -64,5 +81,5 @@ pub fn narrate(
         blocking: &|function| PLUMBING.contains(&function),
         ..file.context(&points, &replay)
     };
-    Ok(compose(&steps, &finding, &*names, &|file| target.source(file), &context))
+    Ok(Some(compose(&steps, &finding, &*names, &|file| target.source(file), &context)))
 }

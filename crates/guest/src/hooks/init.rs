@@ -332,21 +332,23 @@ fn create(draft: &mut Draft<'_>, block: Option<TypeId>) {
         let takes = subprogram.parameters.iter().position(|local| of_thread(local.ty));
         Some((subprogram.returns.is_some_and(of_thread), takes.map(|at| parameter(image, function, at))))
     };
-    let hook = creators.iter().chain(&wakers).find_map(|name| match signature(name)? {
-        (true, _) => Some((
-            format!("{{ on = \"leave {name}\", thread = \"ret\", if = \"ret\" }}"),
-            "it returns a thread",
-        )),
-        (false, Some(thread)) => {
-            Some((format!("{{ on = \"enter {name}\", thread = \"{thread}\" }}"), "it takes a thread"))
-        }
-        (false, None) => None,
-    });
-    let hook = hook.or_else(|| {
-        let names = makers(image, &of_thread);
-        let [name] = names.as_slice() else { return None };
-        Some((format!("{{ on = \"leave {name}\", thread = \"ret\", if = \"ret\" }}"), "it returns a thread"))
-    });
+    let returns = |name: &str| {
+        (format!("{{ on = \"leave {name}\", thread = \"ret\", if = \"ret\" }}"), "it returns a thread")
+    };
+    let named = |names: &[&str]| {
+        names.iter().find_map(|name| match signature(name)? {
+            (true, _) => Some(returns(name)),
+            (false, Some(thread)) => {
+                Some((format!("{{ on = \"enter {name}\", thread = \"{thread}\" }}"), "it takes a thread"))
+            }
+            (false, None) => None,
+        })
+    };
+    let made = || match makers(image, &of_thread).as_slice() {
+        [name] => Some(returns(name)),
+        _ => None,
+    };
+    let hook = named(&creators).or_else(made).or_else(|| named(&wakers));
     match (hook, function(image, &creators)) {
         (Some((hook, why)), _) => draft.guess(&format!("create = [{hook}]"), why),
         (None, Some(function)) => draft.missing(

@@ -1,10 +1,11 @@
 //! The ACPI tables: processors and interrupt controllers for kernels that look here first, and the way to
 //! switch the machine off.
 //!
-//! Contract: one block that begins with the RSDP at [`RSDP`], where kernels search for it. The tables repeat
-//! what `board` has: the local APICs, one I/O APIC with the interval timer on input 2, the registers of
-//! `devices::power`. Source: ACPI 6.4, chapter 5. The definition block (DSDT) holds one object, `\_S5`, so
-//! devices are found where they always were.
+//! Contract: one block that begins with the RSDP at [`RSDP`], where kernels search for it. It points to a
+//! list of tables with 64-bit pointers, which kernels of today read, and to one with 32-bit pointers, which
+//! is all that kernels written after ACPI 1.0 know. The tables repeat what `board` has: the local APICs, one
+//! I/O APIC with the interval timer on input 2, the registers of `devices::power`. Source: ACPI 6.4, chapter
+//! 5. The definition block (DSDT) holds one object, `\_S5`, so devices are found where they always were.
 
 use super::rom::ROM_BASE;
 use crate::board::CPUS_MAX;
@@ -147,13 +148,15 @@ pub fn tables(cpus: u8) -> Vec<u8> {
     let fadt = place(&fadt(facs, dsdt));
     let madt = place(&madt(cpus));
     let xsdt = place(&table(b"XSDT", 1, &[fadt.to_le_bytes(), madt.to_le_bytes()].concat()));
+    let narrow = |address: u64| (address as u32).to_le_bytes();
+    let rsdt = place(&table(b"RSDT", 1, &[narrow(fadt), narrow(madt)].concat()));
 
     let mut root = b"RSD PTR ".to_vec();
     root.push(0);
     root.extend(b"ROCKFL");
-    // Revision 2; no table with 32-bit pointers.
+    // Revision 2: there is a list with 64-bit pointers too.
     root.push(2);
-    root.extend([0; 4]);
+    root.extend(narrow(rsdt));
     root.extend((RSDP_SIZE as u32).to_le_bytes());
     root.extend(xsdt.to_le_bytes());
     root.extend([0; 4]);
@@ -181,6 +184,11 @@ mod tests {
             };
             let xsdt = at(pointer(&block[24..]));
             let (fadt, madt) = (at(pointer(&xsdt[36..])), at(pointer(&xsdt[44..])));
+            // Both lists name the same tables.
+            let narrow = |bytes: &[u8]| u64::from(u32::from_le_bytes(bytes[..4].try_into().unwrap()));
+            let rsdt = at(narrow(&block[16..]));
+            assert_eq!((&rsdt[..4], sum(rsdt), rsdt.len()), (&b"RSDT"[..], 0, 44));
+            assert_eq!((at(narrow(&rsdt[36..])), at(narrow(&rsdt[40..]))), (fadt, madt));
             let dsdt = at(pointer(&fadt[140..]));
             for (table, signature) in [(xsdt, b"XSDT"), (fadt, b"FACP"), (madt, b"APIC"), (dsdt, b"DSDT")] {
                 assert_eq!((&table[..4], sum(table)), (&signature[..], 0));

@@ -229,6 +229,35 @@ fn memory_leak() {
     .assert_eq(&report_of(&leak));
 }
 
+/// Where a step goes on with another thread, or beyond the bug, nobody knows how many of its instructions are
+/// whose: a row then says nothing of them, and never that there were none.
+#[test]
+fn instructions_are_told_only_where_they_are_known() {
+    let block = VirtAddr(addr("child->tid"));
+    let (phys, at) = (PhysAddr(block.0), "sync.c:14 < vanish.c:8");
+    let gives_way = vec![
+        Op::Do(Action::Alloc { addr: block, phys, size: 64 }, "sync.c:19 < fork.c:4"),
+        Op::Do(Action::Block { lock: None, owner: None }, "sched.c:10 < fork.c:15"),
+        Op::Do(Action::Switch { to: t(4) }, "sched.c:3 < vanish.c:9"),
+        Op::Do(Action::Wake { thread: t(3) }, "sched.c:16 < vanish.c:4"),
+    ];
+    let steps = vec![
+        step(3, gives_way, End::At(PointKind::Lock), "sync.c:1 < vanish.c:4"),
+        step(
+            3,
+            vec![Op::Do(Action::Free { addr: block, phys, size: Some(64) }, at)],
+            End::At(PointKind::Voluntary),
+            "sched.c:3 < vanish.c:9",
+        ),
+        step(4, vec![Op::Read("child->tid", "vanish.c:8")], End::At(PointKind::Voluntary), "sched.c:3"),
+    ];
+    let story = story(&steps, "a_test", 1, None);
+    let rows: Vec<_> = story.rows.iter().map(|row| (row.column, row.instructions)).collect();
+    assert_eq!(rows, [(0, None), (1, None), (0, Some(1200)), (1, None)]);
+    let page = report::html(&story);
+    assert!(page.contains("\"instructions\":null") && !page.contains("\"instructions\":0,"), "{page}");
+}
+
 #[test]
 fn infinite_loop() {
     let mut endless = vec![

@@ -12,12 +12,12 @@ use campaign::Failure;
 use campaign::campaign::constants;
 use campaign::finding_file::FindingFile;
 use campaign::limits::Limits;
-use campaign::narrate::narrate_until;
-use campaign::shorten::{SEEING_SECONDS, Shortened};
+use campaign::narrate::{Names, narrate_until, quoted};
+use campaign::shorten::{Shortened, TELLING_SECONDS, telling_is_late};
 use campaign::target::{Checked, Sample, Target};
 use campaign::unmet::is_known;
 use clap::{Args, ValueEnum};
-use detect::Detectors;
+use detect::{Detectors, Finding};
 use explore::icb::ContextBounding;
 use explore::strategies::{DepthFirst, Dpor, Pct, Pos, RandomWalk};
 use explore::tree::Reduction;
@@ -27,9 +27,8 @@ use report::{Summary, json};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-use trace::{Cancelled, PointSet, Schedule, Subject};
+use trace::{Cancelled, PointSet, Resolve, Schedule, Subject};
 
 /// Bytes of memory for the checkpoints of all workers together.
 const CLONE_BYTES_MAX: usize = 256 << 20;
@@ -501,12 +500,15 @@ pub struct Bug {
     best: Found,
     pub file: FindingFile,
     path: PathBuf,
+    /// Whether the time for it is over.
+    pub late: Cancelled,
 }
 
 impl Bug {
     /// The bug of the first finding, if there is one.
     pub fn of(target: &Target, world: &KernelWorld, how: &How, outcome: &Outcome) -> Option<Self> {
         let first = outcome.found.first()?;
+        let late = telling_is_late(target.host());
         let short = match how.no_minimise {
             true => Shortened::not(&how.points, first),
             false => {
@@ -516,7 +518,7 @@ impl Bug {
         };
         let path = how.output.clone().unwrap_or_else(|| default_path(&target.recipe.test));
         let file = short.file(&target.recipe, first.interleaving);
-        Some(Self { best: short.found, file, path })
+        Some(Self { best: short.found, file, path, late })
     }
 
     /// Writes the files that were asked for and tells of the bug; the latter even if the former cannot be
@@ -532,23 +534,23 @@ impl Bug {
         let verdict = Verdict::GuestBug.final_verdict();
         let written = write_finding(&self.file, &self.path);
         let _narrating = written.is_ok().then(|| Narrating::of(&self.path));
-        let host = Arc::clone(target.host());
-        let until = host.now() + Duration::from_secs_f64(SEEING_SECONDS);
-        let late: Cancelled = Arc::new(move || host.now() >= until);
-        let story = narrate_until(target, world, &self.file, &self.path, &late)?;
-        let page = how.page.of(&self.path);
-        let shown = match &page {
-            Some(html) => write_whole(html, report::html(&story).as_bytes()),
-            None => Ok(()),
+        let story = narrate_until(target, world, &self.file, &self.path, &self.late)?;
+        let page = how.page.of(&self.path).filter(|_| story.is_some());
+        let shown = match (&page, &story) {
+            (Some(html), Some(story)) => write_whole(html, report::html(story).as_bytes()),
+            _ => Ok(()),
         };
         if how.json {
             let summary = outcome.summary(scope, Some(&self.best));
             println!(
                 "{}",
-                json(&Summary { points: Some(&self.file.points), story: Some(&story), ..summary })
+                json(&Summary { points: Some(&self.file.points), story: story.as_ref(), ..summary })
             );
         } else {
-            print!("{}", report::text(&story, text_options()));
+            match &story {
+                Some(story) => print!("{}", report::text(story, text_options())),
+                None => print!("{}", untold(&self.file.finding, &Names::of(target), &self.path)),
+            }
             if let (Some(page), Ok(())) = (page, &shown) {
                 println!("Page:     {}", page.display());
             }
@@ -560,6 +562,15 @@ impl Bug {
         }
         Ok(verdict)
     }
+}
+
+/// A finding that there was no time to tell: what is known without running it once more, and how to be told.
+pub fn untold(finding: &Finding, names: &dyn Resolve, path: &Path) -> String {
+    let (brief, path) = (report::brief(finding, names), quoted(path));
+    format!(
+        "{brief}It takes longer to run than the {TELLING_SECONDS} s that there are to tell what happened. It is kept, and told by\n  \
+         rockfall report {path}\n"
+    )
 }
 
 pub fn default_path(test: &str) -> PathBuf {

@@ -8,7 +8,6 @@ use crate::model::linux::{self, LinuxKernel};
 use crate::model::patch::Patched;
 use crate::model::{described, kernel, page, refine, route, words};
 use crate::smp::test::{Bug, Keeping};
-use crate::terminal::text_options;
 use crate::verdict::Verdict;
 use ::explore::Found;
 use campaign::Failure;
@@ -441,7 +440,7 @@ impl<'a> Checking<'a> {
             Keeping { workers: cores(), no_minimise: self.arguments.no_minimise, output: self.output() };
         let world = linux.ground().world;
         let bug = Bug::new(&mut linux.target, world, found, &driven.plan.points, &keeping)?;
-        print!("{}", report::text(&bug.story(&linux.target)?, text_options()));
+        print!("{}", bug.text(bug.story(&linux.target)?.as_ref()));
         Ok(After { verdict: Verdict::GuestBug.final_verdict(), proposal: None })
     }
 

@@ -326,7 +326,7 @@ impl Scene<'_> {
         };
         let outcome = Outcome { instructions: self.sample.instructions, ..Outcome::of_bug(found, seconds) };
         let bug = Bug::of(target, plain, &how, &outcome).expect("it was found");
-        campaign.plan.failed(leading_to(&bug.file, &campaign.plan.races(), plain));
+        campaign.plan.failed(leading_to(&bug.file, &campaign.plan.races(), plain, &bug.late));
         view.finish(&campaign.plan);
         let mut statement = self.statement(campaign, code, Ending::Bug);
         if confirm::is_cycle(&bug.file.finding) {

@@ -1,6 +1,6 @@
 //! `rockfall test KERNEL --linux TEST.c`, and `rockfall test KERNEL --begin FUNCTION --end FUNCTION`.
 
-use crate::commands::explore::cores;
+use crate::commands::explore::{cores, untold};
 use crate::commands::test::Arguments;
 use crate::files::{host, write_finding, write_whole};
 use crate::interrupt::{Narrating, lateness};
@@ -11,8 +11,8 @@ use crate::terminal::text_options;
 use crate::verdict::Verdict;
 use campaign::Failure;
 use campaign::finding_file::FindingFile;
-use campaign::shorten::Shortened;
-use campaign::smp::narrate::narrate;
+use campaign::shorten::{Shortened, telling_is_late};
+use campaign::smp::narrate::narrate_until;
 use campaign::smp::plan::Plan;
 use campaign::smp::statement::{Ending, statement};
 use campaign::smp::target::{Booted, SmpTarget};
@@ -23,7 +23,7 @@ use report::{RaceStory, Story, Summary, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use trace::{PointSet, Resolve};
+use trace::{Cancelled, PointSet, Resolve};
 
 pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let tests = tests(&arguments.target.smp.linux)?;
@@ -185,6 +185,8 @@ pub struct Bug {
     file: FindingFile,
     path: PathBuf,
     world: World<Multiprocessor, Detectors>,
+    /// Whether the time for it is over.
+    late: Cancelled,
 }
 
 impl Bug {
@@ -196,6 +198,7 @@ impl Bug {
         points: &PointSet,
         keeping: &Keeping,
     ) -> Result<Self, Failure> {
+        let late = telling_is_late(&host());
         let world = World::new(without_haste(world.subject), world.observer);
         let short = match keeping.no_minimise {
             true => Shortened::not(points, found),
@@ -205,12 +208,21 @@ impl Bug {
         keep_image(target, &path)?;
         let file = short.file(&target.recipe, found.interleaving);
         write_finding(&file, &path)?;
-        Ok(Self { file, path, world })
+        Ok(Self { file, path, world, late })
     }
 
-    pub fn story(&self, target: &SmpTarget) -> Result<Story, Failure> {
+    /// `None`: there is no time for it.
+    pub fn story(&self, target: &SmpTarget) -> Result<Option<Story>, Failure> {
         let _narrating = Narrating::of(&self.path);
-        narrate(target, &self.world, &self.file, &self.path)
+        narrate_until(target, &self.world, &self.file, &self.path, &self.late)
+    }
+
+    /// The finding as text, with its story if there is time for that.
+    pub fn text(&self, story: Option<&Story>) -> String {
+        match story {
+            Some(story) => report::text(story, text_options()),
+            None => untold(&self.file.finding, &**self.world.subject.knowledge(), &self.path),
+        }
     }
 
     fn show(
@@ -222,16 +234,16 @@ impl Bug {
     ) -> Result<Verdict, Failure> {
         let verdict = Verdict::GuestBug.final_verdict();
         let story = self.story(target)?;
-        let page = arguments.page.of(&self.path);
-        if let Some(html) = &page {
-            write_whole(html, report::html(&story).as_bytes())?;
+        let page = arguments.page.of(&self.path).filter(|_| story.is_some());
+        if let (Some(html), Some(story)) = (&page, &story) {
+            write_whole(html, report::html(story).as_bytes())?;
         }
         if arguments.json {
             let summary = summary(plan, Ending::Bug, statement_text, Some(&self.file));
-            println!("{}", json(&Summary { story: Some(&story), ..summary }));
+            println!("{}", json(&Summary { story: story.as_ref(), ..summary }));
         } else {
             let page = page.map_or(String::new(), |page| format!("Page:     {}\n", page.display()));
-            println!("{}{page}{statement_text}", report::text(&story, text_options()));
+            println!("{}{page}{statement_text}", self.text(story.as_ref()));
         }
         Ok(verdict)
     }

@@ -50,19 +50,40 @@ pub fn function_that_finds(image: &Image) -> Option<(&'static str, TypeId)> {
     })
 }
 
-/// The idle thread: a variable, or what the scheduler's own struct points to.
+/// The idle thread: a variable, what the scheduler's own struct points to, or what the block of the first
+/// processor does, itself or in a struct that it holds, such as its queue of those who can run.
 pub fn idle_thread(image: &Image) -> Option<String> {
     const NAMES: [&str; 3] = ["idle_thread", "idle_tcb", "idle"];
+    let types = image.types();
+    let in_struct = |ty: TypeId| {
+        let pointer =
+            |name: &&&str| types.member(ty, name).is_some_and(|member| pointee(image, member.ty).is_some());
+        NAMES.iter().find(pointer)
+    };
     let plain = NAMES.iter().find(|name| image.variable(name).is_some()).map(ToString::to_string);
-    plain.or_else(|| {
-        ["scheduler", "sched", "kernel_state", "kernel"].iter().find_map(|owner| {
-            let ty = image.variable(owner)?.ty;
-            let pointer = |name: &&&str| {
-                image.types().member(ty, name).is_some_and(|member| pointee(image, member.ty).is_some())
-            };
-            NAMES.iter().find(pointer).map(|name| format!("{owner}.{name}"))
+    let of_scheduler = || {
+        ["scheduler", "sched", "kernel_state", "kernel"]
+            .iter()
+            .find_map(|owner| in_struct(image.variable(owner)?.ty).map(|name| format!("{owner}.{name}")))
+    };
+    let of_processor = || {
+        let block = processor_block(image)?;
+        let own = in_struct(block).map(|name| format!("cpus[0].{name}"));
+        own.or_else(|| {
+            let Type::Struct { members, .. } = types.get(types.strip(block)) else { return None };
+            members.iter().find_map(|member| {
+                Some(format!("cpus[0].{}.{}", member.name.as_ref()?, in_struct(member.ty)?))
+            })
         })
-    })
+    };
+    plain.or_else(of_scheduler).or_else(of_processor)
+}
+
+/// The type of the blocks that there are for each processor.
+fn processor_block(image: &Image) -> Option<TypeId> {
+    let types = image.types();
+    let Type::Array { of, .. } = types.get(types.strip(image.variable("cpus")?.ty)) else { return None };
+    Some(*of)
 }
 
 fn by_variable(image: &Image) -> Option<Running> {
@@ -110,11 +131,9 @@ fn by_shape(image: &Image) -> Option<Running> {
 }
 
 fn by_processor(image: &Image) -> Option<Running> {
-    let types = image.types();
-    let cpus = image.variable("cpus")?;
-    let Type::Array { of, .. } = types.get(types.strip(cpus.ty)) else { return None };
+    let of = processor_block(image)?;
     ["proc", "thread", "current"].iter().find_map(|name| {
-        let block = pointee(image, types.member(*of, name)?.ty)?;
+        let block = pointee(image, image.types().member(of, name)?.ty)?;
         Some(Running { expression: format!("cpus[0].{name}"), block, definition: None })
     })
 }

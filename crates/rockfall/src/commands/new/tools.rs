@@ -6,12 +6,10 @@
 
 use crate::files::write_whole;
 use campaign::Failure;
+use guests::courses::COMPILER_FLAGS;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What makefiles of other years do not say, and compilers of today need.
-const FLAGS: &str = "-m32 -g -gdwarf-4 -fcommon -fgnu89-inline -fno-pie -fno-pic -no-pie -fno-stack-protector \
-                     -fcf-protection=none -fno-omit-frame-pointer -Wno-error -Wl,-z,noseparate-code";
 /// Lines of a failed build that are reported.
 const LINES_SHOWN: usize = 12;
 
@@ -33,7 +31,7 @@ fn compiler_script(compiler: &str) -> String {
              esac\n\
          done\n\
          if [ $host = yes ]; then exec {compiler} \"$@\" -w; fi\n\
-         exec {compiler} \"$@\" {FLAGS}\n"
+         exec {compiler} \"$@\" {COMPILER_FLAGS}\n"
     )
 }
 
