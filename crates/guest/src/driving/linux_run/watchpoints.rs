@@ -9,9 +9,10 @@
 //! same flags hold the same processors back at the same places.
 //!
 //! Sources: DataCollider (Erickson et al. 2010, 3) for waiting at sampled accesses, KCSAN for the value that
-//! changed without a known access. Exempt: locked instructions, per-CPU variables (by the GS segment) and
-//! stacks. Limits: an access that the kernel's source marks (`READ_ONCE`) is a plain one in its code, so
-//! marked accesses are emitted as well; user mode is not looked at.
+//! changed without a known access. Exempt: locked instructions, per-CPU variables (by the GS segment),
+//! stacks, and what two lock functions do to one lock. Limits: an access that the kernel's source marks
+//! (`READ_ONCE`) is a plain one in its code, so marked accesses are emitted as well; the functions that wait
+//! for a mutex are no lock functions here; user mode is not looked at.
 
 use super::sites::Sites;
 use super::{LinuxRun, ending};
@@ -164,6 +165,10 @@ impl LinuxRun {
         watchpoints.set += 1;
         let pc = self.machine().pc(cpu);
         let met = self.let_others_run(cpu, next, watchpoints.sampling.instructions);
+        // A lock is released by a plain store, while others try to take it.
+        if met.is_some_and(|(_, access)| self.locks.has_code(pc) && self.locks.has_code(access.pc)) {
+            return;
+        }
         let after = self.value(cpu, next).unwrap_or(before);
         let pair = match &met {
             Some((_, access)) => (pc.min(access.pc), Some(pc.max(access.pc))),
