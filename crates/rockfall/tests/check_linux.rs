@@ -213,7 +213,9 @@ ROCKFALL_MODULE(sleeping_readers, nothing_to_begin, nothing_to_end, look, change
 
 #[test]
 fn whoever_waits_for_readers_that_sleep_has_none_of_their_locks() {
+    // One after the other: at the same time they would wait for each other, for ever.
     let test = HOTPLUG_TEST.replace("hotplug", "sleeping_readers");
+    let test = test.replace("second(void) { expect(call(1, 1) == 0); }", "second(void) {}");
     let run = |define: &[&str]| own_module("sleeping_readers", SLEEPING_READERS, &test, define);
     let Some(broken) = run(&[]) else { return };
     for words in ["Lock order: ", "in look [sleeping_readers]", "in change [sleeping_readers]"] {
