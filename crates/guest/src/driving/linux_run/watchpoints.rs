@@ -44,9 +44,9 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Some forty thousand watchpoints in a boot: a processor that waits does so while others do what they
+    /// Some thirty thousand watchpoints in a boot: a processor that waits does so while others do what they
     /// do anyway, so they cost little.
-    pub const DEFAULT: Self = Self { every: 3, instructions: 5_000 };
+    pub const DEFAULT: Self = Self { every: 4, instructions: 5_000 };
 }
 
 /// One side of a race.
