@@ -60,6 +60,11 @@ impl Options {
     fn measures(&self, guest: &str) -> bool {
         self.only.as_ref().is_none_or(|only| guest.starts_with(only.as_str()))
     }
+
+    /// Whether this tool is.
+    fn measures_with(&self, tool: &str) -> bool {
+        self.tool.as_ref().is_none_or(|only| tool.starts_with(only.as_str()))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -261,7 +266,7 @@ fn described_rows(text: &mut String, options: &Options, guest: &Guest) -> Result
     for _ in 0..options.runs.max(1) {
         keep_faster(&mut plain, guest.run_plain(until, &typed)?);
         for (fastest, (tool, name, _)) in fastest.iter_mut().zip(TOOLS) {
-            if options.tool.as_ref().is_some_and(|only| !name.starts_with(only.as_str())) {
+            if !options.measures_with(name) {
                 continue;
             }
             keep_faster(fastest, guest.run(tool)?);
@@ -315,32 +320,37 @@ fn linux_rows(text: &mut String, options: &Options) -> Result<(), String> {
     let name = guest.name();
     let plain = fastest(options.runs, || guest.run_plain())?;
     let _ = writeln!(text, "| {name} | none | {} | {:.3} | 1.00 | | | |", plain.instructions, plain.seconds);
-    let watched = fastest(options.runs, || guest.run_lockdep())?;
     let (_, tool, limit) = TOOLS[0];
-    let slower = watched.seconds / plain.seconds.max(1e-9);
-    let _ = writeln!(
-        text,
-        "| {name} | {tool} | {} | {:.3} | {slower:.2} | {limit} | {} | not looked for |",
-        watched.instructions,
-        watched.seconds,
-        watched.findings.len(),
-    );
-    for finding in &watched.findings {
-        eprintln!("{name}: {}", finding.headline());
+    if options.measures_with(tool) {
+        let watched = fastest(options.runs, || guest.run_lockdep())?;
+        let slower = watched.seconds / plain.seconds.max(1e-9);
+        let _ = writeln!(
+            text,
+            "| {name} | {tool} | {} | {:.3} | {slower:.2} | {limit} | {} | not looked for |",
+            watched.instructions,
+            watched.seconds,
+            watched.findings.len(),
+        );
+        for finding in &watched.findings {
+            eprintln!("{name}: {}", finding.headline());
+        }
     }
     race_rows(text, options, &guest, plain.seconds)?;
-    let mut races = 0;
-    let watched = fastest(options.runs, || {
-        let (outcome, caught) = guest.run_watchpoints()?;
-        races = caught;
-        Ok(outcome)
-    })?;
-    let slower = watched.seconds / plain.seconds.max(1e-9);
-    let _ = writeln!(
-        text,
-        "| {name} | watchpoints | {} | {:.3} | {slower:.2} | {WATCHPOINTS_MAX} | not looked for | {races} |",
-        watched.instructions, watched.seconds,
-    );
+    let tool = "watchpoints";
+    if options.measures_with(tool) {
+        let mut races = 0;
+        let watched = fastest(options.runs, || {
+            let (outcome, caught) = guest.run_watchpoints()?;
+            races = caught;
+            Ok(outcome)
+        })?;
+        let slower = watched.seconds / plain.seconds.max(1e-9);
+        let _ = writeln!(
+            text,
+            "| {name} | {tool} | {} | {:.3} | {slower:.2} | {WATCHPOINTS_MAX} | not looked for | {races} |",
+            watched.instructions, watched.seconds,
+        );
+    }
     Ok(())
 }
 
@@ -356,7 +366,7 @@ fn race_rows(
         (linux::LinuxGuest::run_happens_before, "happens-before", "6"),
         (linux::LinuxGuest::run_lockset, "lockset", "no limit"),
     ];
-    for (run, tool, limit) in tools {
+    for (run, tool, limit) in tools.into_iter().filter(|(_, tool, _)| options.measures_with(tool)) {
         let mut log = RaceLog::default();
         let watched = fastest(options.runs, || {
             let (outcome, races) = run(guest)?;

@@ -141,32 +141,148 @@ static void check(void) {}
 const struct rockfall_test rockfall_test = {setup, {first, second}, check};
 "#;
 
-#[test]
-fn whoever_keeps_processors_from_going_away_is_a_reader() {
-    let Some(kernel) = kernel() else { return };
-    let place = |name: &str| folder().join("hotplug").join(name);
-    std::fs::create_dir_all(folder().join("hotplug")).unwrap();
+/// What `check --lockdep` says of a module and its test that are written here. `None`: modules cannot be built here.
+fn own_module(name: &str, source: &str, test: &str, define: &[&str]) -> Option<String> {
+    let kernel = kernel()?;
+    let place = |file: &str| folder().join(name).join(file);
+    std::fs::create_dir_all(folder().join(name)).unwrap();
     for (header, from) in [
         ("rockfall_module.h", "modules/rockfall_module.h"),
         ("rockfall_module_test.h", "modules/tests/rockfall_module_test.h"),
     ] {
         std::fs::copy(linux(from), place(header)).unwrap();
     }
-    std::fs::write(place("hotplug.c"), HOTPLUG).unwrap();
-    std::fs::write(place("test.c"), HOTPLUG_TEST).unwrap();
-    let [module, test] = ["hotplug.c", "test.c"].map(|name| place(name).display().to_string());
-    let (code, output, errors) = check(&kernel, &["--linux", &test, "--module-source", &module, "--lockdep"]);
+    let file = format!("{name}.c");
+    std::fs::write(place(&file), source).unwrap();
+    std::fs::write(place("test.c"), test).unwrap();
+    let [module, test] = [&file, "test.c"].map(|name| place(name).display().to_string());
+    let with = ["--linux", &test, "--module-source", &module, "--lockdep"];
+    let (code, output, errors) = check(&kernel, &[&with[..], define].concat());
     if code == Some(2) {
         assert!(errors.contains("rockfall linux fetch"), "{errors}");
         eprintln!("passed over: {errors}");
-        return;
+        return None;
     }
+    Some(output)
+}
+
+#[test]
+fn whoever_keeps_processors_from_going_away_is_a_reader() {
+    let Some(output) = own_module("hotplug", HOTPLUG, HOTPLUG_TEST, &[]) else { return };
     for words in [
         "asked for cpu_hotplug_lock while it held table_lock [hotplug]",
         "asked for table_lock [hotplug] while it held cpu_hotplug_lock",
     ] {
         assert!(output.contains(words), "{words}: {output}");
     }
+}
+
+/// A module whose readers take a lock inside of their read side, and who waits for them has that lock.
+const SLEEPING_READERS: &str = r#"
+#include <linux/mutex.h>
+#include <linux/srcu.h>
+#include "rockfall_module.h"
+
+static DEFINE_MUTEX(table_lock);
+DEFINE_STATIC_SRCU(readers);
+
+static long look(unsigned long unused)
+{
+    int side = srcu_read_lock(&readers);
+    mutex_lock(&table_lock);
+    mutex_unlock(&table_lock);
+    srcu_read_unlock(&readers, side);
+    return 0;
+}
+
+static long change(unsigned long unused)
+{
+    mutex_lock(&table_lock);
+#ifndef MENDED
+    synchronize_srcu(&readers);
+#endif
+    mutex_unlock(&table_lock);
+#ifdef MENDED
+    synchronize_srcu(&readers);
+#endif
+    return 0;
+}
+
+ROCKFALL_MODULE(sleeping_readers, nothing_to_begin, nothing_to_end, look, change);
+"#;
+
+#[test]
+fn whoever_waits_for_readers_that_sleep_has_none_of_their_locks() {
+    // One after the other: at the same time they would wait for each other, for ever.
+    let test = HOTPLUG_TEST.replace("hotplug", "sleeping_readers");
+    let test = test.replace("second(void) { expect(call(1, 1) == 0); }", "second(void) {}");
+    let run = |define: &[&str]| own_module("sleeping_readers", SLEEPING_READERS, &test, define);
+    let Some(broken) = run(&[]) else { return };
+    for words in ["Lock order: ", "in look [sleeping_readers]", "in change [sleeping_readers]"] {
+        assert!(broken.contains(words), "{words}: {broken}");
+    }
+    let mended = run(&["--module-define", "MENDED"]).expect("the other one was built");
+    assert!(mended.contains(": 0 findings in its boot and 1 test, "), "{mended}");
+}
+
+/// A module that takes two locks in either order, which locks that are taken by wounding or waiting allow; one
+/// of them is then forgotten.
+const WOUND_OR_WAIT: &str = r#"
+#include <linux/ww_mutex.h>
+#include "rockfall_module.h"
+
+static DEFINE_WW_CLASS(class);
+static struct ww_mutex left, right;
+
+static int begin(void)
+{
+    ww_mutex_init(&left, &class);
+    ww_mutex_init(&right, &class);
+    return 0;
+}
+
+static long both(struct ww_mutex *one, struct ww_mutex *other)
+{
+    struct ww_acquire_ctx context;
+    long error;
+
+    ww_acquire_init(&context, &class);
+    error = ww_mutex_lock(one, &context);
+    if (!error) {
+        error = ww_mutex_lock(other, &context);
+        if (!error)
+            ww_mutex_unlock(other);
+        ww_mutex_unlock(one);
+    }
+    ww_acquire_fini(&context);
+    return error == -EDEADLK ? 0 : error;
+}
+
+static long to_right(unsigned long unused) { return both(&left, &right); }
+static long to_left(unsigned long unused) { return both(&right, &left); }
+
+static long keep(unsigned long unused)
+{
+    ww_mutex_lock(&left, NULL);
+#ifdef MENDED
+    ww_mutex_unlock(&left);
+#endif
+    return 0;
+}
+
+ROCKFALL_MODULE(wound_or_wait, begin, nothing_to_end, to_right, to_left, keep);
+"#;
+
+#[test]
+fn locks_taken_by_wounding_or_waiting_have_no_order_and_are_given_back() {
+    let test = HOTPLUG_TEST.replace("hotplug", "wound_or_wait");
+    let test = test.replace("check(void) {}", "check(void) { expect(call(0, 2) == 0); }");
+    let run = |define: &[&str]| own_module("wound_or_wait", WOUND_OR_WAIT, &test, define);
+    let Some(broken) = run(&[]) else { return };
+    assert!(broken.contains("is still held on return to user mode"), "{broken}");
+    assert!(broken.contains("left [wound_or_wait]") && !broken.contains("Lock order: "), "{broken}");
+    let mended = run(&["--module-define", "MENDED"]).expect("the other one was built");
+    assert!(mended.contains(": 0 findings in its boot and 1 test, "), "{mended}");
 }
 
 /// Two threads, each on a processor of its own, that write a file and ask for its state.

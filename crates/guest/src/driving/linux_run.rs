@@ -21,6 +21,7 @@ mod accesses;
 mod happened;
 mod places;
 pub mod sightings;
+mod sites;
 mod tasks;
 pub mod watchpoints;
 
@@ -355,12 +356,9 @@ impl LinuxRun {
     fn judge(&mut self, turn: &Turn) {
         let idle = turn.stop == Stop::Halt && turn.time == 0;
         self.idle_turns = if idle { self.idle_turns + 1 } else { 0 };
-        self.end = match &turn.stop {
-            _ if self.idle_turns > IDLE_TURNS_MAX => Some(StepEnd::Stuck { waiting: Vec::new() }),
-            Stop::Budget | Stop::Pause | Stop::Halt => None,
-            Stop::PowerOff | Stop::Exit { .. } => Some(StepEnd::Finished),
-            Stop::TripleFault | Stop::Reset => Some(StepEnd::Crashed),
-            stop => Some(StepEnd::Unsupported { what: stop.to_string() }),
+        self.end = match self.idle_turns > IDLE_TURNS_MAX {
+            true => Some(StepEnd::Stuck { waiting: Vec::new() }),
+            false => ending(&turn.stop),
         };
     }
 
@@ -430,6 +428,16 @@ impl LinuxRun {
         });
         let accesses_before = self.accesses.as_ref().map_or(0, |own| own.step.len());
         self.events.push(Event { action, pc, accesses_before, stack });
+    }
+}
+
+/// How the guest ends where a processor stopped; `None`: it goes on.
+fn ending(stop: &Stop) -> Option<StepEnd> {
+    match stop {
+        Stop::Budget | Stop::Pause | Stop::Halt => None,
+        Stop::PowerOff | Stop::Exit { .. } => Some(StepEnd::Finished),
+        Stop::TripleFault | Stop::Reset => Some(StepEnd::Crashed),
+        stop => Some(StepEnd::Unsupported { what: stop.to_string() }),
     }
 }
 

@@ -14,7 +14,8 @@
 
 use super::Linux;
 use std::collections::BTreeMap;
-use trace::{Taking, WaitKind};
+use std::ops::Range;
+use trace::{Taking, VirtAddr, WaitKind};
 
 /// How a function treats interrupts of its processor before it takes a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -192,6 +193,12 @@ const OF_VARIABLES: [(&str, &str, Verb); 3] = [
     ("cpus_read_unlock", "cpu_hotplug_lock", Verb::Release),
 ];
 
+/// What else belongs to locks that are waited for in a loop: where their functions lie, and where those are that
+/// wait, in kernels that keep them elsewhere.
+const LOCK_CODE: (&str, &str) = ("__lock_text_start", "__lock_text_end");
+const WAITING: [&str; 3] =
+    ["native_queued_spin_lock_slowpath", "queued_read_lock_slowpath", "queued_write_lock_slowpath"];
+
 /// Those without which what is held would be guessed.
 const NEEDED: [&str; 8] = [
     "_raw_spin_lock",
@@ -212,6 +219,8 @@ pub struct LockFunctions {
     variables: BTreeMap<u64, u64>,
     /// What stands for the read sides of RCU in lists of locks: the function that enters one.
     pub read_sides: u64,
+    /// The code of locks.
+    code: Vec<Range<u64>>,
 }
 
 impl LockFunctions {
@@ -234,7 +243,22 @@ impl LockFunctions {
             }
         }
         let read_sides = linux.address("__rcu_read_lock").map_or(0, |at| at.0);
-        Ok(Self { by_address, variables, read_sides })
+        let all = [LOCK_CODE.0, LOCK_CODE.1].map(|name| linux.address(name));
+        let own = by_address.keys().map(|at| VirtAddr(*at));
+        let functions = own.chain(WAITING.iter().filter_map(|name| linux.address(name)));
+        let functions = functions.filter_map(|at| linux.function_at(at));
+        let mut code: Vec<Range<u64>> =
+            functions.map(|function| function.addr.0..linux.symbols.end(function).0).collect();
+        if let [Some(start), Some(end)] = all {
+            code.push(start.0..end.0);
+        }
+        Ok(Self { by_address, variables, read_sides, code })
+    }
+
+    /// Whether an instruction belongs to a lock, whose words it accesses to keep others out.
+    #[must_use]
+    pub fn has_code(&self, pc: VirtAddr) -> bool {
+        self.code.iter().any(|code| code.contains(&pc.0))
     }
 
     #[must_use]

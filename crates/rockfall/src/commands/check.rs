@@ -55,7 +55,7 @@ pub struct Arguments {
     #[arg(long)]
     pub kcsan: bool,
     /// With --kcsan: watch every n-th shared access; with --free, one every n times 5,000 instructions; of
-    /// Linux, one access at the end of every n-th turn of a processor [default: 500; with --free 1000, of Linux 3]
+    /// Linux, at the end of every n-th turn of a processor [default: 500; with --free 1000, of Linux 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub every: Option<u64>,
     /// With --kcsan: watch also the first access of each instruction, and ever more seldom its later ones

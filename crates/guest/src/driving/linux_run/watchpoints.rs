@@ -1,18 +1,21 @@
 //! Watchpoints on a kernel that just runs: now and then a processor is held back just before an access while
 //! the others run, and what they do to the same bytes meanwhile is a race that has happened.
 //!
-//! Concept: at the end of every n-th turn the processor goes on instruction by instruction to its next plain
-//! access to memory that others may share. There it waits while the others take turns, with a watchpoint on
-//! those bytes. A conflicting access ends the turn behind it, so both processors stand at their accesses and
-//! both stacks are there to be read. Then everybody goes on. That is part of the run: the same flags hold the
-//! same processors back at the same places.
+//! Concept: at the end of every n-th turn the processor goes on instruction by instruction for a while. Before
+//! each plain access to memory that others may share, of an instruction that is still cold ([`Sites`]), it
+//! waits while the others take turns, with a watchpoint on those bytes; if there is none, it waits before the
+//! next such access of any instruction. A conflicting access ends the turn behind it, so both processors stand
+//! at their accesses and both stacks are there to be read. Then everybody goes on. That is part of the run: the
+//! same flags hold the same processors back at the same places.
 //!
 //! Sources: DataCollider (Erickson et al. 2010, 3) for waiting at sampled accesses, KCSAN for the value that
-//! changed without a known access. Exempt: locked instructions, per-CPU variables (by the GS segment) and
-//! stacks. Limits: an access that the kernel's source marks (`READ_ONCE`) is a plain one in its code, so
-//! marked accesses are emitted as well; user mode is not looked at.
+//! changed without a known access. Exempt: locked instructions, per-CPU variables (by the GS segment),
+//! stacks, and what two lock functions do to one lock. Limits: an access that the kernel's source marks
+//! (`READ_ONCE`) is a plain one in its code, so marked accesses are emitted as well; the functions that wait
+//! for a mutex are no lock functions here; user mode is not looked at.
 
-use super::LinuxRun;
+use super::sites::Sites;
+use super::{LinuxRun, ending};
 use crate::elf::code::{PlainAccess, plain_access};
 use crate::linux::stack;
 use crate::state::{Architecture, Memory as _};
@@ -22,8 +25,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use trace::{AccessKind, CpuId, Stack, ThreadId, VirtAddr};
 
-/// How many instructions a processor goes on to find an access.
-const STEPS_MAX: usize = 64;
+/// How many instructions a processor goes on to find accesses of instructions that are still cold.
+const COLD_STEPS_MAX: usize = 64;
+/// How many it goes on after that to find any access, if there was none.
+const WARM_STEPS_MAX: usize = 64;
 /// Where the kernel's part of the address space begins.
 pub(super) const KERNEL_START: u64 = 0xffff_8000_0000_0000;
 /// How many turns others take at most while one is held back.
@@ -39,9 +44,9 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Tens of thousands of watchpoints in a boot: a processor that waits does so while others do what they
+    /// Some thirty thousand watchpoints in a boot: a processor that waits does so while others do what they
     /// do anyway, so they cost little.
-    pub const DEFAULT: Self = Self { every: 3, instructions: 5_000 };
+    pub const DEFAULT: Self = Self { every: 4, instructions: 5_000 };
 }
 
 /// One side of a race.
@@ -73,6 +78,7 @@ pub struct CaughtRace {
 pub struct Watchpoints {
     sampling: Sampling,
     turns: u64,
+    sites: Sites,
     pub set: u64,
     pub races: Vec<CaughtRace>,
     /// The pairs of instructions that were reported; only one where nobody is known to have written.
@@ -81,7 +87,14 @@ pub struct Watchpoints {
 
 impl Watchpoints {
     pub fn new(sampling: Sampling) -> Self {
-        Self { sampling, turns: 0, set: 0, races: Vec::new(), reported: BTreeSet::new() }
+        Self {
+            sampling,
+            turns: 0,
+            sites: Sites::default(),
+            set: 0,
+            races: Vec::new(),
+            reported: BTreeSet::new(),
+        }
     }
 
     /// Counts a turn; says whether its processor is to be held back.
@@ -111,20 +124,51 @@ impl LinuxRun {
         Accessor { thread, pc, kind, atomic, stack }
     }
 
-    /// Holds a processor back before its next shared access.
+    /// Lets a processor go on and holds it back before each shared access of a cold instruction, or, if there is
+    /// none for a while, before the next of any.
     pub(super) fn hold_back(&mut self, cpu: CpuId) {
         if self.processors.len() < 2 || self.end.is_some() {
             return;
         }
-        let first = self.thread_of(cpu);
-        let found = self.bring_to_access(cpu);
-        self.make(cpu, first);
-        let Some(next) = found else { return };
-        let Some(before) = self.value(cpu, next) else { return };
         let Some(mut watchpoints) = self.watchpoints.take() else { return };
+        let mut until = StopSet { instructions: Some(1), ..StopSet::default() };
+        let mut first = self.thread_of(cpu);
+        let mut has_waited = false;
+        for step in 0..COLD_STEPS_MAX + WARM_STEPS_MAX {
+            let state = self.machine().cpu(cpu);
+            let in_kernel = state.activity == Activity::Running && state.cpl() == 0;
+            if !in_kernel || step >= COLD_STEPS_MAX && has_waited {
+                break;
+            }
+            let pc = state.pc();
+            // Where a function is entered nobody is held back: what that means would be acted on again when
+            // it goes on.
+            if (watchpoints.sites.is_cold(pc) || step >= COLD_STEPS_MAX)
+                && !self.stops.contains(&pc)
+                && let Some(next) = self.next_access(cpu)
+            {
+                self.make(cpu, first);
+                self.hold_before(cpu, next, &mut watchpoints);
+                (first, has_waited) = (self.thread_of(cpu), true);
+            }
+            if self.end.is_some() || !self.execute_one(cpu, &mut until) {
+                break;
+            }
+        }
+        self.make(cpu, first);
+        self.watchpoints = Some(watchpoints);
+    }
+
+    /// Holds a processor back that stands before an access, and takes note of who comes meanwhile.
+    fn hold_before(&mut self, cpu: CpuId, next: PlainAccess, watchpoints: &mut Watchpoints) {
+        let Some(before) = self.value(cpu, next) else { return };
         watchpoints.set += 1;
         let pc = self.machine().pc(cpu);
         let met = self.let_others_run(cpu, next, watchpoints.sampling.instructions);
+        // A lock is released by a plain store, while others try to take it.
+        if met.is_some_and(|(_, access)| self.locks.has_code(pc) && self.locks.has_code(access.pc)) {
+            return;
+        }
         let after = self.value(cpu, next).unwrap_or(before);
         let pair = match &met {
             Some((_, access)) => (pc.min(access.pc), Some(pc.max(access.pc))),
@@ -137,36 +181,23 @@ impl LinuxRun {
             let addr = VirtAddr(next.addr);
             watchpoints.races.push(CaughtRace { held, other, addr, size: next.size, object, before, after });
         }
-        self.watchpoints = Some(watchpoints);
     }
 
-    /// Lets a processor go on until it stands before a plain access in the kernel.
-    fn bring_to_access(&mut self, cpu: CpuId) -> Option<PlainAccess> {
+    /// Lets a processor execute its next instruction; says whether it can go on after that.
+    fn execute_one(&mut self, cpu: CpuId, until: &mut StopSet) -> bool {
         let mut silent = Events::off();
-        for _ in 0..STEPS_MAX {
-            let state = self.machine().cpu(cpu);
-            if state.activity != Activity::Running || state.cpl() != 0 {
-                return None;
-            }
-            // Where a function is entered nobody is held back: what that means would be acted on again when
-            // it goes on.
-            let entered = self.stops.contains(&state.pc());
-            if let Some(next) = self.next_access(cpu).filter(|_| !entered) {
-                return Some(next);
-            }
-            let until = StopSet { instructions: Some(1), code: self.stops.clone(), ..StopSet::default() };
-            let before = self.machine().cpu(cpu).executed;
-            let mut stop = self.machine.run(cpu, &until, &mut silent);
-            if let Stop::Code(at) = stop {
-                self.happened(cpu, at.0);
-                stop = self.machine.run(cpu, &until, &mut silent);
-            }
-            self.executed += self.machine().cpu(cpu).executed - before;
-            if stop != Stop::Budget {
-                return None;
-            }
+        let before = self.machine().cpu(cpu).executed;
+        // What happens here or while it waits may add places to stop at.
+        until.code.clone_from(&self.stops);
+        let mut stop = self.machine.run(cpu, until, &mut silent);
+        if let Stop::Code(at) = stop {
+            self.happened(cpu, at.0);
+            until.code.clone_from(&self.stops);
+            stop = self.machine.run(cpu, until, &mut silent);
         }
-        None
+        self.executed += self.machine().cpu(cpu).executed - before;
+        self.end = ending(&stop);
+        stop == Stop::Budget
     }
 
     /// Lets others run until one of them makes a conflicting access: who, and which.
