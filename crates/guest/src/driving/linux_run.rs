@@ -111,6 +111,17 @@ struct Call {
     argument: u64,
 }
 
+/// What is kept away from a thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Masked {
+    /// Interrupts, and their deferred work.
+    hard: bool,
+    soft: bool,
+    /// The thread has entered a function that turns interrupts off and then takes a lock, and one may come
+    /// before it has. What handlers do there is done before the lock is taken, which is told already.
+    turning_off: bool,
+}
+
 /// What one processor is doing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Processor {
@@ -149,8 +160,8 @@ pub struct LinuxRun {
     returns: BTreeSet<u64>,
     /// Whether all returns of a function are known.
     returning: BTreeMap<u64, bool>,
-    /// Whether interrupts, and their deferred work, were last told to be off for each thread.
-    masked: BTreeMap<ThreadId, (bool, bool)>,
+    /// What was last told to be kept away from each thread.
+    masked: BTreeMap<ThreadId, Masked>,
     events: Vec<Event>,
     /// Steps that are made and not emitted yet.
     made: VecDeque<Step>,

@@ -1,7 +1,7 @@
 //! What it means that a processor enters one of the functions that are stopped at, or returns from one.
 
 use super::places::Place;
-use super::{Call, Function, LinuxRun};
+use super::{Call, Function, LinuxRun, Masked};
 use crate::driving::multiprocessor::heap::{Allocator, Function as Allocation};
 use crate::linux::locks::{COUNT, Masking, READ_SIDE, Verb};
 use crate::state::{AX, CX, DI, DX, FLAG_INTERRUPTS, Memory as _, SI, SP};
@@ -126,11 +126,15 @@ impl LinuxRun {
 
     /// Tells what is masked where a lock is taken or released, if that was different before.
     fn emit_masks(&mut self, cpu: CpuId, context: &Context, pc: VirtAddr) {
-        let now = (context.hard_masked, context.soft_masked);
-        let before = self.masked.insert(context.thread, now).unwrap_or((false, false));
+        let masked = self.masked.entry(context.thread).or_default();
+        if masked.turning_off && context.handler.is_some() {
+            return;
+        }
+        let now = Masked { hard: context.hard_masked, soft: context.soft_masked, turning_off: false };
+        let before = std::mem::replace(masked, now);
         let changes = [
-            (before.0, now.0, Action::InterruptsOff, Action::InterruptsOn),
-            (before.1, now.1, Action::SoftInterruptsOff, Action::SoftInterruptsOn),
+            (before.hard, now.hard, Action::InterruptsOff, Action::InterruptsOn),
+            (before.soft, now.soft, Action::SoftInterruptsOff, Action::SoftInterruptsOn),
         ];
         // What keeps more away comes first, so that nothing seems to be let in that is not.
         let (off, on): (Vec<_>, Vec<_>) =
@@ -182,9 +186,14 @@ impl LinuxRun {
         match verb {
             Verb::Take { taking, masking } => {
                 self.emit_class(cpu, &context, lock, pc);
+                let turning_off =
+                    masking == Masking::Hard && !context.hard_masked && context.handler.is_none();
                 context.hard_masked |= masking == Masking::Hard;
                 context.soft_masked |= masking == Masking::Soft;
                 self.emit_masks(cpu, &context, pc);
+                if turning_off && let Some(masked) = self.masked.get_mut(&context.thread) {
+                    masked.turning_off = true;
+                }
                 self.take(cpu, &context, id, taking, pc);
             }
             Verb::TakeOrFail { taking } => {
