@@ -42,6 +42,9 @@ impl Circumstances {
     }
 }
 
+/// Bytes of the longest word that an instruction accesses as one.
+const WORD_MAX: u64 = 8;
+
 /// A rough picture of where accesses went, with a bit for every so many chunks of memory: if two sketches
 /// have nothing in common, their accesses do not conflict. This is asked before anything else, because most
 /// pairs of segments do not conflict.
@@ -81,6 +84,18 @@ struct Segment {
     touched: Touched,
     accesses: Box<[Access]>,
     by_address: ByAddress,
+}
+
+/// The bytes of the second access that the first one went to as well, if the second goes on for longer than a
+/// word: a copy of a whole structure races in one of its members.
+fn in_common(first: &Access, second: &Access) -> Access {
+    if u64::from(second.size) <= WORD_MAX {
+        return *second;
+    }
+    let end = |access: &Access| access.phys.0 + u64::from(access.size);
+    let (start, end) = (first.phys.0.max(second.phys.0), end(first).min(end(second)));
+    let addr = VirtAddr(second.addr.0 + (start - second.phys.0));
+    Access { phys: PhysAddr(start), addr, size: (end - start) as u32, ..*second }
 }
 
 /// The accesses of a segment by address, found out when first asked for: most segments meet nobody.
@@ -193,7 +208,8 @@ impl Past {
                 let near = near.iter().map(|at| &before.accesses[*at as usize]);
                 for first in near.filter(|first| first.conflicts(access)) {
                     if !self.forgot(before.since, first, access) {
-                        report(&before.by.record(first), &by.record(access), access);
+                        let shared = in_common(first, access);
+                        report(&before.by.record(first), &by.record(access), &shared);
                     }
                 }
             }
@@ -282,5 +298,33 @@ impl Past {
     pub fn bytes_apart(&self, other: &Self) -> usize {
         let shared = self.chapters.iter().zip(other.chapters.iter()).take_while(|(a, b)| Arc::ptr_eq(a, b));
         self.chapters[shared.count()..].iter().map(|chapter| chapter.bytes()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace::AccessKind;
+
+    #[test]
+    fn a_long_access_races_where_both_went() {
+        let access = |at, size| Access {
+            phys: PhysAddr(at),
+            addr: VirtAddr(at + 0x8000_0000),
+            size,
+            kind: AccessKind::Read,
+            atomic: false,
+            pc: VirtAddr(1),
+        };
+        for (first, second, common) in [
+            ((0x100c, 4), (0x1000, 64), (0x100c, 4)),
+            ((0x0ff0, 64), (0x1000, 64), (0x1000, 48)),
+            ((0x1020, 0x100), (0x1000, 64), (0x1020, 32)),
+            // As long as a word: all of it is one thing.
+            ((0x1002, 1), (0x1000, 4), (0x1000, 4)),
+        ] {
+            let [first, second, common] = [first, second, common].map(|(at, size)| access(at, size));
+            assert_eq!(in_common(&first, &second), common);
+        }
     }
 }
