@@ -39,21 +39,23 @@ pub struct Scope {
     /// preemption before either.
     pub program: Option<Range<u64>>,
     /// Physical words that the scheduler works on where no tick can come.
-    pub scheduler: WordSet,
+    pub scheduler: RareWords,
 }
 
+/// Bytes of the words in [`RareWords`]: a counter of the scheduler's is no longer.
+const RARE_WORD_BYTES: u64 = 4;
 /// How many bits tell at once that most words are not in a set.
 const HINT_BITS: u64 = 1 << 12;
 
-/// A set of physical words (addresses divided by four) that is asked for much more than is in it.
+/// A set of physical words (addresses divided by [`RARE_WORD_BYTES`]), asked about words that are rarely in it.
 #[derive(Clone, Debug, Default)]
-pub struct WordSet {
+pub struct RareWords {
     ascending: Vec<u64>,
     /// A bit for each remainder that a word of the set has.
     hints: Vec<u64>,
 }
 
-impl FromIterator<u64> for WordSet {
+impl FromIterator<u64> for RareWords {
     fn from_iter<I: IntoIterator<Item = u64>>(words: I) -> Self {
         let mut ascending: Vec<u64> = words.into_iter().collect();
         ascending.sort_unstable();
@@ -65,11 +67,12 @@ impl FromIterator<u64> for WordSet {
     }
 }
 
-impl WordSet {
+impl RareWords {
     /// Whether the access touches a word of the set.
     #[inline]
     fn is_touched(&self, phys: PhysAddr, size: u32) -> bool {
-        let (first, last) = (phys.0 / 4, (phys.0 + u64::from(size.max(1)) - 1) / 4);
+        let last = phys.0 + u64::from(size.max(1)) - 1;
+        let (first, last) = (phys.0 / RARE_WORD_BYTES, last / RARE_WORD_BYTES);
         let hints = |word: u64| self.hints[(word % HINT_BITS / 64) as usize] >> (word % 64) & 1 != 0;
         if self.ascending.is_empty() || last - first < HINT_BITS && !(first..=last).any(hints) {
             return false;
@@ -300,6 +303,13 @@ impl Recorder {
         self.fence();
     }
 
+    /// The accesses so far, no larger than they are, because executions keep their steps; the room stays for
+    /// the next.
+    pub fn take(&mut self) -> Vec<Access> {
+        self.joinable_from = 0;
+        self.accesses.drain(..).collect()
+    }
+
     /// Accesses that follow are no part of those before: somebody may look at what there is so far.
     pub fn fence(&mut self) {
         self.joinable_from = self.accesses.len();
@@ -495,7 +505,11 @@ mod tests {
         // Not the next byte, and the next one on another page.
         assert_eq!(record(&copy(0x1000, 0x4100, 10..11), false)[7..], [(0x100a, 1), (0x410a, 1)]);
         let across = [byte(0x1fff, false, 0x68), byte(0x2100, false, 0x68)];
-        assert_eq!(record(&across, false)[9..], [(0x1fff, 1), (0x2100, 1)]);
+        assert_eq!(record(&across, true)[9..], [(0x1fff, 1), (0x2100, 1)]);
+        // Taken away, they are no longer there to be joined to.
+        assert_eq!(recorder.take().len(), 11);
+        recorder.record(&byte(0x2101, false, 0x68), false, code);
+        assert_eq!(recorder.accesses.len(), 1);
     }
 
     /// What the kernel does in a system call is the work of the program's instruction that called it.

@@ -510,8 +510,7 @@ impl StepBuilder {
         let mut step = Step {
             choice,
             thread: self.thread.unwrap_or_default(),
-            // No larger than they are, because executions keep their steps; and the room stays for the next.
-            accesses: self.recorder.accesses.drain(..).collect(),
+            accesses: self.recorder.take(),
             events: self.events.drain(..).collect(),
             instructions,
             end,
