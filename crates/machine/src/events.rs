@@ -28,6 +28,8 @@ use crate::x86::paging::{Intent, Path, path, walk};
 use crate::x86::state::Cpu;
 use crate::x86::trap::Exception;
 use rustc_hash::FxHashMap;
+use std::ops::Range;
+use std::sync::Arc;
 use trace::{AccessKind, CpuId, PhysAddr, VirtAddr};
 
 /// Words a log may hold unless told otherwise: one MiB, which stays in a processor's cache.
@@ -159,6 +161,19 @@ struct Translated {
     paths: FxHashMap<u64, Path>,
 }
 
+/// Which accesses by compiled code a log leaves out, because whoever reads it would pass over them. They are left
+/// out where that costs nothing: some may be in the log all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LeaveOut {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those of the code in [`Events::unlogged`].
+    Code,
+    /// All.
+    Everything,
+}
+
 /// The log and what goes into it. Everything is off to begin with.
 #[derive(Clone, Debug)]
 pub struct Events {
@@ -168,6 +183,11 @@ pub struct Events {
     pub walks: bool,
     /// Whether each access is logged with the number of its instruction.
     pub counted: bool,
+    /// Which accesses need not be logged although accesses are.
+    pub leave_out: LeaveOut,
+    /// Code whose accesses need not be logged if [`Events::leave_out`] says so: ranges of linear addresses,
+    /// ascending. What a machine compiled is forgotten when they change.
+    pub unlogged: Arc<[Range<u64>]>,
     /// Whether everything else is logged.
     pub happenings: bool,
     /// Whether changes of the interrupt flag are noted in [`Events::flag_changes`].
@@ -198,6 +218,8 @@ impl Events {
             accesses: false,
             walks: false,
             counted: false,
+            leave_out: LeaveOut::Nothing,
+            unlogged: Arc::default(),
             happenings: false,
             flags: false,
             flag_changes: Vec::new(),
@@ -239,6 +261,11 @@ impl Events {
         self.translated.clear();
         self.flag_changes.clear();
         self.cpu = None;
+    }
+
+    /// How many bytes the log grows with each word that compiled code writes.
+    pub(crate) fn log_step(&self) -> u64 {
+        if self.accesses && self.leave_out != LeaveOut::Everything { 8 } else { 0 }
     }
 
     pub(crate) fn full(&self) -> bool {

@@ -20,7 +20,7 @@ mod turns;
 mod words;
 pub mod x86;
 
-pub use events::{Access, Distinct, Events, Filter, FlagChange, Happening, LogEntry};
+pub use events::{Access, Distinct, Events, Filter, FlagChange, Happening, LeaveOut, LogEntry};
 pub use inputs::{Input, Moment, Playback, Played, Tape};
 pub use machine::Machine;
 pub use memory::Memory;

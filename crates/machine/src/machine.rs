@@ -223,8 +223,8 @@ impl Machine {
     }
 
     /// Brings derived state up to date with what happened outside of runs.
-    fn prepare(&mut self, until: &StopSet) {
-        self.engine.prepare(&self.memory, until);
+    fn prepare(&mut self, until: &StopSet, events: &Events) {
+        self.engine.prepare(&self.memory, until, events);
         if self.memory.take_cloned() {
             self.engine.mmu.revoke_writes();
         }
@@ -275,7 +275,7 @@ impl Machine {
     }
 
     fn run_up_to(&mut self, id: CpuId, to: Option<Moment>, until: &StopSet, events: &mut Events) -> Stop {
-        self.prepare(until);
+        self.prepare(until, events);
         self.begin(id, events);
         let here = self.cpu(id).executed;
         let end = until.instructions.map_or(u64::MAX, |n| here.saturating_add(n));
@@ -304,7 +304,7 @@ impl Machine {
                         self.ran(id, after_due);
                         return stop;
                     }
-                    self.prepare(until);
+                    self.prepare(until, events);
                 }
                 Exit::Stop(stop) => {
                     if matches!(stop, Stop::Code(_)) || repeating || resumed {
@@ -436,7 +436,7 @@ impl Machine {
     /// Aborts the XBEGIN that is next at once; see [`Machine::refuse_transaction`].
     pub(crate) fn refuse(&mut self, id: CpuId, status: u32, events: &mut Events) {
         let until = StopSet::default();
-        self.prepare(&until);
+        self.prepare(&until, events);
         self.held[usize::from(id.0)] = None;
         self.begin(id, events);
         let mut exec = self.exec(id, &until, events);
@@ -449,7 +449,7 @@ impl Machine {
     /// See [`Machine::inject`].
     pub(crate) fn deliver(&mut self, id: CpuId, vector: u8, events: &mut Events) -> Option<Stop> {
         let until = StopSet::default();
-        self.prepare(&until);
+        self.prepare(&until, events);
         self.resume = None;
         self.held[usize::from(id.0)] = None;
         self.begin(id, events);

@@ -286,9 +286,9 @@ fn scope(kernel: &Kernel, tracker: &Tracker, machine: &Machine) -> Scope {
         ignored_code: kernel.ignored_code.clone(),
         ignored_data,
         tested,
-        tested_code: None,
         program,
         scheduler: learned.map(|words| words.shared(&known).into_iter().collect()).unwrap_or_default(),
+        ..Scope::default()
     }
     .tidy()
 }

@@ -40,6 +40,8 @@ pub struct Scope {
     pub program: Option<Range<u64>>,
     /// Physical words that the scheduler works on where no tick can come.
     pub scheduler: RareWords,
+    /// Code of which [`Scope::passes_over`] holds, as [`Scope::tidy`] found it.
+    pub passed_over: Arc<[Range<u64>]>,
 }
 
 /// Bytes of the words in [`RareWords`]: a counter of the scheduler's is no longer.
@@ -113,6 +115,12 @@ impl Scope {
         tidy(&mut self.ignored_code);
         tidy(&mut self.ignored_data);
         tidy(&mut self.tested);
+        let mut passed_over = self.ignored_code.clone();
+        if let Some(Range { start, end }) = self.tested_code {
+            passed_over.extend([0..start, end..u64::MAX]);
+        }
+        tidy(&mut passed_over);
+        self.passed_over = passed_over.into();
         self
     }
 

@@ -121,7 +121,7 @@ impl Clone for StepBuilder {
     fn clone(&self) -> Self {
         Self {
             cpu: self.cpu,
-            log: new_log(),
+            log: new_log(self.recorder.scope()),
             repetitions: Repetitions::default(),
             ignored: IgnoredCode::default(),
             weight: (None, true),
@@ -144,6 +144,7 @@ impl Clone for StepBuilder {
         self.repetitions.forget();
         if !self.recorder.has_scope_of(&source.recorder) {
             self.ignored.forget();
+            self.log.unlogged.clone_from(&source.log.unlogged);
         }
         self.recorder.clone_from(&source.recorder);
         self.events.clone_from(&source.events);
@@ -156,8 +157,9 @@ impl Clone for StepBuilder {
     }
 }
 
-fn new_log() -> Events {
+fn new_log(scope: &Scope) -> Events {
     let mut log = Events::off();
+    log.unlogged = scope.passed_over.clone();
     log.accesses = true;
     // Page faults and changes of the address space tell what accesses depended on.
     log.happenings = true;
@@ -169,7 +171,7 @@ impl StepBuilder {
     pub fn new(recorder: Recorder) -> Self {
         Self {
             cpu: CpuId(0),
-            log: new_log(),
+            log: new_log(recorder.scope()),
             repetitions: Repetitions::default(),
             ignored: IgnoredCode::default(),
             weight: (None, true),
@@ -189,6 +191,13 @@ impl StepBuilder {
     pub fn record_with(&mut self, recorder: Recorder) {
         self.recorder = recorder;
         self.ignored.forget();
+        self.log.unlogged = self.recorder.scope().passed_over.clone();
+    }
+
+    /// Whether what ignored code accesses from here on, up to where the log is taken, cannot count.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        !self.open && !self.recorder.is_exposed()
     }
 
     /// Which accesses count.
@@ -313,6 +322,7 @@ impl StepBuilder {
             self.repetitions.forget();
             self.guarded = false;
         }
+        let closed = self.is_closed();
         let Self { cpu, log, repetitions, ignored, recorder, sights, guarded, .. } = self;
         let cpu = *cpu;
         recorder.called_from = stretch.called_from;
@@ -320,7 +330,7 @@ impl StepBuilder {
         recorder.program_counts = stretch.program_counts;
         let before = recorder.accesses.len();
         let (looks, mut open, mut exposed) = (sights.looks(), self.open, None);
-        let (closed, scope) = (!open && !recorder.is_exposed(), recorder.shared_scope());
+        let scope = recorder.shared_scope();
         let mut filter = LogFilter { repetitions: &mut *repetitions, ignored, scope: &scope, closed, looks };
         // What the kernel does to a program's memory depends on the page table of that moment.
         let mut reached: Vec<Reached> = Vec::new();

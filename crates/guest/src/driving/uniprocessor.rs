@@ -40,7 +40,7 @@ use crate::driving::store_buffers::announce_stores;
 use crate::hooks::kernel::{Activity, Kernel};
 use crate::hooks::threads::ThreadState;
 use crate::hooks::tracker::{Signal, Tracker, Watching};
-use machine::{FlagChange, Machine, Stop};
+use machine::{FlagChange, LeaveOut, Machine, Stop};
 use rotation::Rotation;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -293,16 +293,32 @@ impl Uniprocessor {
     }
 
     fn run(&mut self, until: Until, instructions_max: u64) -> Stop {
-        let cpu = self.cpu();
+        let (cpu, leave_out) = (self.cpu(), self.leave_out());
         self.stops.build(&self.tracker, &self.builder, self.stores.buffers.is_some());
         let stops = self.stops.until(until);
         stops.instructions = Some(instructions_max.min(CANCEL_INSTRUCTIONS));
         let sp = self.machine.stack_pointer(cpu).0;
+        self.builder.log.leave_out = leave_out;
         let stop = self.machine.run(cpu, stops, &mut self.builder.log);
+        self.builder.log.leave_out = LeaveOut::Nothing;
         if let Some(rotation) = &mut self.rotation {
             rotation.learn(&self.machine, &self.builder.log, sp);
         }
         stop
+    }
+
+    /// Which accesses need not be logged now: those that would be passed over when the log is taken, which is
+    /// before anything changes that this depends on.
+    fn leave_out(&self) -> LeaveOut {
+        if self.rotation.is_some() || self.tracker.learns_scheduler() || self.builder.looks() {
+            LeaveOut::Nothing
+        } else if self.tracker.is_quiet() {
+            LeaveOut::Everything
+        } else if self.builder.is_closed() {
+            LeaveOut::Code
+        } else {
+            LeaveOut::Nothing
+        }
     }
 
     /// Whether the kernel could take a tick before the next instruction.

@@ -59,6 +59,16 @@ impl Tracker {
         step.take_log(machine, &stretch)
     }
 
+    /// Whether nothing that is accessed now counts: nobody runs, or a thread is in a quiet function.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.threads.current().is_none_or(|thread| thread.quiet > 0)
+    }
+
+    /// Whether the log is read for the words that the scheduler works on.
+    pub(crate) fn learns_scheduler(&self) -> bool {
+        self.scheduling.words.is_some()
+    }
+
     /// Adds an action of the running thread to the step.
     pub fn emit(&mut self, machine: &Machine, step: &mut StepBuilder, action: Action) {
         self.drain(machine, step);

@@ -14,6 +14,7 @@ use super::op::{Far, Handler, JUMPS, Jump, Links, Op, RETURNS, Return, TAG_ADDRE
 use iced_x86::Instruction;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use trace::AccessKind;
 
@@ -148,6 +149,8 @@ pub(crate) struct Code {
     /// Addresses where blocks stop, wanted by this run or an earlier one.
     pub stops: FxHashSet<u64>,
     seen: Arc<BTreeSet<u64>>,
+    /// Code whose accesses a run need not log, ascending.
+    unlogged: Arc<[Range<u64>]>,
     /// Fences have no handlers of their own, so that runs can stop before them. Some run wanted that; it
     /// stays.
     pub fences_apart: bool,
@@ -192,6 +195,22 @@ impl Code {
         self.jumps.fill([0; 2]);
         self.returns = [[0; 2]; RETURNS];
         self.retried.clear();
+    }
+
+    /// Makes this the code whose accesses a run need not log. True if it was other code: what is compiled does
+    /// not fit then.
+    pub fn leave_out(&mut self, ranges: &Arc<[Range<u64>]>) -> bool {
+        if Arc::ptr_eq(&self.unlogged, ranges) {
+            return false;
+        }
+        let other = self.unlogged != *ranges;
+        self.unlogged = ranges.clone();
+        other
+    }
+
+    pub fn is_unlogged(&self, linear: u64) -> bool {
+        let next = self.unlogged.partition_point(|range| range.start <= linear);
+        next > 0 && linear < self.unlogged[next - 1].end
     }
 
     pub fn meta(&self, op: *const Op) -> Meta {

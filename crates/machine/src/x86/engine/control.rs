@@ -12,6 +12,7 @@ use crate::x86::mmu::Tlb;
 use crate::x86::state::{Seg, canonical};
 use crate::x86::trap::Outcome;
 use iced_x86::Instruction;
+use trace::PhysAddr;
 
 impl State {
     /// Goes on with one of the two operations in the slot after this one. `W` tells where the block's length
@@ -301,6 +302,28 @@ handlers! {
         s.c = f.carry;
         s.next(slots)
     }
+    /// Four bytes from where no memory is known to be: a kernel may ask its interrupt controller for the
+    /// number of the processor, some at every lock, and nothing need be left for that.
+    #[cold]
+    fn load_constant<const F: u8>(s) {
+        let address = s.address::<F>();
+        let Some(value) = device_constant(s.f, address) else {
+            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+        };
+        s.log::<F>(address);
+        s.set::<4>(s.o().a, value.into());
+        s.next(1)
+    }
+    /// Begins a block whose accesses some runs do not log.
+    fn hush(s) {
+        (*s.f).log_step = (*s.f).hushed_step;
+        s.next(1)
+    }
+    /// Stands before the last operation of such a block.
+    fn unhush(s) {
+        (*s.f).log_step = (*s.f).plain_step;
+        s.next(1)
+    }
     /// Hands to the second tier an instruction that has a handler of its own, which could not do it this
     /// time.
     #[cold]
@@ -352,6 +375,17 @@ fn fused<const K: u8, const Z: usize, const CC: u8>(s: &mut State, a: u64, b: u6
 unsafe fn exec_of<'a>(f: *mut Frame) -> &'a mut Exec<'a> {
     // SAFETY: the frame is only used while the `Exec` that made it waits for compiled code to return.
     unsafe { &mut *(*f).exec.cast::<Exec<'a>>() }
+}
+
+/// Four bytes of a device at this address that reading does not change, if they are known without asking the
+/// device, and nobody watches.
+#[inline(never)]
+unsafe fn device_constant(f: *mut Frame, linear: u64) -> Option<u32> {
+    // SAFETY: the frame is that of the running compiled code.
+    let x = unsafe { exec_of(f) };
+    let user = x.cpu.cpl() == 3;
+    let physical = x.engine.mmu.device_read(linear, user).filter(|_| x.stops.watch.is_empty())?;
+    x.board.mmio_constant(x.id, PhysAddr(physical), 4)
 }
 
 /// Executes the instruction of the present operation in the second tier. Gives how many slots further to go

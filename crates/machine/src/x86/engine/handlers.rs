@@ -4,8 +4,8 @@
 //! [`retry`](super::control::retry), which executes the whole instruction in the second tier; so it must not
 //! have changed anything before.
 
-use super::control::retry;
-use super::op::{Frame, Op, State, carries, handlers, holds, signed};
+use super::control::{load_constant, retry};
+use super::op::{Frame, Handler, Op, State, carries, handlers, holds, signed};
 use crate::x86::flags::carry_word;
 use crate::x86::mmu::Tlb;
 
@@ -161,7 +161,8 @@ handlers! {
         let address = s.address::<F>();
         let (hit, at) = s.readable::<Z>(address);
         if !hit {
-            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+            let otherwise: Handler = if Z == 4 { load_constant::<F> } else { retry };
+            return otherwise(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         s.log::<F>(address);
         s.set::<Z>(s.o().a, State::load::<Z>(at));

@@ -6,6 +6,7 @@
 use super::flags;
 use super::mmu::{Entry, Mmu, TAG_PAGE};
 use super::state::{Cpu, Seg, Segment};
+use crate::events::{Events, LeaveOut};
 use crate::memory::Memory;
 use crate::stop::{Kinds, StopSet, Watchpoint};
 
@@ -78,7 +79,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Gets ready for a run.
-    pub fn prepare(&mut self, memory: &Memory, until: &StopSet) {
+    pub fn prepare(&mut self, memory: &Memory, until: &StopSet, events: &Events) {
         if self.mmu.prepare(memory) {
             self.code.reset();
         }
@@ -86,6 +87,9 @@ impl Engine {
         if until.on.has(Kinds::USER_FENCE.and(Kinds::FENCE)) && !self.code.fences_apart {
             self.forget();
             self.code.fences_apart = true;
+        }
+        if events.leave_out == LeaveOut::Code && self.code.leave_out(&events.unlogged) {
+            self.forget();
         }
         self.code.stop_at(&until.code);
         self.mmu.stop_before(&until.before);

@@ -129,6 +129,9 @@ pub(crate) struct Frame {
     /// How far the log moves with each access: 8 bytes, or 0 if each overwrites the last because nothing is
     /// logged.
     pub log_step: u64,
+    /// What [`Frame::log_step`] is in code whose accesses the run need not log, and elsewhere.
+    pub hushed_step: u64,
+    pub plain_step: u64,
     /// A number that stands for the present translations and mode.
     pub key: u64,
     /// The number that stands for `key` in the upper bits of tags in the jump cache.

@@ -5,7 +5,7 @@
 //! instead of one with many, which in code that runs seldom is mispredicted nearly every time. Nothing else
 //! changes: both operations keep their slots, so whatever goes wrong in either is retried as before.
 
-use super::control::{call_direct, call_far, fused_ri, fused_rr, jump_direct, ret, retry};
+use super::control::{call_direct, call_far, fused_ri, fused_rr, jump_direct, load_constant, ret, retry};
 use super::handlers::*;
 use super::op::{Frame, Handler, Op, State};
 use crate::x86::mmu::Tlb;
@@ -15,6 +15,8 @@ use std::sync::LazyLock;
 /// changed.
 trait First {
     const HANDLER: Handler;
+    /// What to do if it could not be done.
+    const OTHERWISE: Handler;
     unsafe fn run(s: &mut State) -> bool;
 }
 
@@ -35,18 +37,21 @@ unsafe extern "C" fn pair<A: First, B: Second>(
     // SAFETY: as for all handlers; the operation after the first one of a pair is the second.
     unsafe {
         if !A::run(&mut s) {
-            return retry(s.f, s.op, s.log, s.r, s.c, s.t);
+            return (A::OTHERWISE)(s.f, s.op, s.log, s.r, s.c, s.t);
         }
         (B::HANDLER)(s.f, s.op.add(1), s.log, s.r, s.c, s.t)
     }
 }
 
 macro_rules! firsts {
-    ($($name:ident = $handler:expr, |$s:ident| $body:block)*) => {
+    (@otherwise) => { retry };
+    (@otherwise $otherwise:expr) => { $otherwise };
+    ($($name:ident = $handler:expr $(; $otherwise:expr)?, |$s:ident| $body:block)*) => {
         $(
             struct $name;
             impl First for $name {
                 const HANDLER: Handler = $handler;
+                const OTHERWISE: Handler = firsts!(@otherwise $($otherwise)?);
                 #[inline(always)]
                 unsafe fn run($s: &mut State) -> bool {
                     // SAFETY: called by `pair` with the operation this is the body of.
@@ -142,7 +147,7 @@ impl State {
 }
 
 firsts! {
-    Load = load::<4, 0>, |s| { s.try_load::<4, 0>() }
+    Load = load::<4, 0>; load_constant::<0>, |s| { s.try_load::<4, 0>() }
     LoadByte = load_extend::<1, false, 4, 0>, |s| { s.try_load::<1, 0>() }
     Store = store::<4, 0>, |s| { s.try_store::<4, 0>() }
     Push = push_r::<4>, |s| {
@@ -182,7 +187,7 @@ firsts! {
 
     // Operations of 64-bit code, with addresses or operands of eight bytes.
     LongLoad = load::<8, 3>, |s| { s.try_load::<8, 3>() }
-    LongLoadHalf = load::<4, 3>, |s| { s.try_load::<4, 3>() }
+    LongLoadHalf = load::<4, 3>; load_constant::<3>, |s| { s.try_load::<4, 3>() }
     LongLoadByte = load_extend::<1, false, 4, 3>, |s| { s.try_load::<1, 3>() }
     LongStore = store::<8, 3>, |s| { s.try_store::<8, 3>() }
     LongStoreHalf = store::<4, 3>, |s| { s.try_store::<4, 3>() }

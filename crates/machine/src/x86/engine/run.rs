@@ -4,6 +4,7 @@ use super::code::Key;
 use super::op::{Frame, INSTRUCTIONS_MAX, Op, Why};
 use super::translate::translate;
 use super::{MODE_64, MODE_FLAT, MODE_PAST_STOP, MODE_USER, mode};
+use crate::events::LeaveOut;
 use crate::memory::PAGE;
 use crate::x86::exec::Exec;
 use crate::x86::flags::DF;
@@ -32,12 +33,15 @@ impl Exec<'_> {
         let mode = mode(self.cpu);
         let key = u64::from(self.engine.mmu.epoch()) << 5 | u64::from(mode);
         let tag = self.engine.code.tag(key);
+        let log_step = self.events.log_step();
         let mut frame = Frame {
             regs: self.cpu.regs,
             zero: 0,
             bases: [Seg::Fs, Seg::Gs].map(|seg| self.cpu.seg(seg).base),
             remaining: (limit - self.cpu.executed) as i64 - i64::from(INSTRUCTIONS_MAX),
-            log_step: if self.events.accesses { 8 } else { 0 },
+            log_step,
+            hushed_step: if self.events.leave_out == LeaveOut::Code { 0 } else { log_step },
+            plain_step: log_step,
             key,
             tag,
             jumps: self.engine.code.jumps(),

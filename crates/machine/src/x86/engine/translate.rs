@@ -9,7 +9,7 @@ mod flow;
 mod moves;
 
 use super::code::{Code, ENDS, Key, Meta, Slot, length};
-use super::control::{elsewhere, generic, jump_direct, outside, stop_here, unlinked};
+use super::control::{elsewhere, generic, hush, jump_direct, outside, stop_here, unhush, unlinked};
 use super::handlers::*;
 use super::op::{Far, Handler, INSTRUCTIONS_MAX, Links, Op};
 use super::operands::{Address, may_fuse, offset, plain, plain_string};
@@ -27,6 +27,8 @@ struct Builder<'a> {
     last: Option<usize>,
     /// Bytes of addresses: 4 or 8.
     width: usize,
+    /// Whether the block lies in code whose accesses a run need not log.
+    hushed: bool,
     /// The last operation that set flags, if nothing since can have looked at them, and the handler that does
     /// the same without setting any.
     unseen: Option<(usize, Handler)>,
@@ -37,10 +39,15 @@ pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
     let start = key.physical as usize & 0xfff;
     let first_slot = code.slots.len();
     let width = if key.mode & MODE_64 != 0 { 8 } else { 4 };
-    let mut b = Builder { code, key, first_slot, count: 0, last: None, width, unseen: None };
+    let hushed = key.mode & MODE_FLAT != 0 && code.is_unlogged(key.linear);
+    let mut b = Builder { code, key, first_slot, count: 0, last: None, width, hushed: false, unseen: None };
     if b.code.stops.contains(&key.linear) && key.mode & MODE_PAST_STOP == 0 {
         b.emit(stop_here, plain(), 0, 1, true);
         return b.finish(1);
+    }
+    if hushed {
+        b.emit(hush, plain(), 0, 1, false);
+        b.hushed = true;
     }
     let bitness = match key.mode & (MODE_32 | MODE_64) {
         0 => 16,
@@ -54,7 +61,8 @@ pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
     let mut bytes = 0;
     while b.count < INSTRUCTIONS_MAX && bytes < page.len() - start {
         let linear = key.linear + bytes as u64;
-        if b.count > 0 && b.code.stops.contains(&linear) {
+        let cut = b.code.stops.contains(&linear) || hushed && !b.code.is_unlogged(linear);
+        if b.count > 0 && cut {
             break;
         }
         match ahead.take() {
@@ -109,11 +117,21 @@ impl Builder<'_> {
     fn emit_at(&mut self, linear: u64, handler: Handler, op: Op, access: u8, slots: u8, ends: bool) {
         self.unseen = None;
         if ends {
+            self.unhush(linear);
+        }
+        if ends {
             self.last = Some(self.code.slots.len());
         }
         self.code.slots.push(Slot { op: Op { handler, ..op } });
         let access = access | if ends { ENDS } else { 0 };
         self.code.metas.push(Meta::new(linear, self.count, slots, access));
+    }
+
+    /// What follows is logged again, before the block's last operation, which may lead to other code.
+    fn unhush(&mut self, linear: u64) {
+        if std::mem::take(&mut self.hushed) {
+            self.emit_at(linear, unhush, plain(), 0, 1, false);
+        }
     }
 
     /// What did not fit: an operation's worth of data, and a second access of the instruction at `linear`.

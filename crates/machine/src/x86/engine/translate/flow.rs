@@ -81,6 +81,8 @@ impl Builder<'_> {
             (_, OpKind::Register) | (OpKind::Register, _) => return None,
             _ => (select_fused_mi(kind, size, m.form, cc), 0, immediate(instr, 1, size)),
         };
+        // The jump stands right behind.
+        self.unhush(linear);
         self.memory_op(linear, handler, register, &m, size, READ, Some(imm));
         self.count += 1;
         let apart: Handler = by_condition!(cc, |CC| jump_cc::<CC>);
