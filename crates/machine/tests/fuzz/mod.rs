@@ -1,7 +1,9 @@
 //! What the fuzz tests share: random numbers, and two machines that must stay equal.
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
-use machine::{Cpu, Events, Machine, Stop, StopSet};
+use machine::{Access, Cpu, Events, LeaveOut, LogEntry, Machine, Stop, StopSet};
+use std::ops::Range;
+use std::sync::Arc;
 use trace::{CpuId, VirtAddr};
 
 /// Rounds of each test: few by default, more with `FUZZ_ROUNDS=100000 cargo test --release -p machine --test
@@ -40,7 +42,7 @@ impl Random {
 }
 
 /// Runs all processors with a budget: compiled and instruction by instruction, which must not differ; with
-/// and without a log, which must not matter either. A panic names the round and the first instruction that
+/// and without a log, or with one that leaves out what some code does, which must not matter either. A panic names the round and the first instruction that
 /// differs.
 pub fn run(machine: Machine, instructions: u64, quota: u64, seed: u64) -> Stop {
     let (compiled, single) = both(&machine, instructions, quota);
@@ -83,15 +85,31 @@ impl std::fmt::Debug for Outcome {
     }
 }
 
+/// Every other stretch of so many bytes is code whose accesses need not be logged.
+const UNLOGGED_BYTES: u64 = 128;
+/// Where code is: low, and where memory begins again in long mode.
+const CODE: [u64; 2] = [0x1_0000, 0xffff_ff80_0001_0000];
+
+fn unlogged() -> Arc<[Range<u64>]> {
+    let stretch = |base: u64, at: u64| base + at..base + at + UNLOGGED_BYTES;
+    let stretches = (0..0x1_0000).step_by(2 * UNLOGGED_BYTES as usize);
+    CODE.iter().flat_map(|&base| stretches.clone().map(move |at| stretch(base, at))).collect()
+}
+
 fn both(machine: &Machine, instructions: u64, quota: u64) -> (Outcome, Outcome) {
-    let outcome = |mut machine: Machine, mut events: Events| {
+    let unlogged = unlogged();
+    let is_logged = |pc: u64| !unlogged.iter().any(|range| range.contains(&pc));
+    let outcome = |mut machine: Machine, mut events: Events, accesses: &mut Vec<Access>| {
         let mut left = instructions;
         loop {
             let until = StopSet::after(left);
             let before: u64 = machine.cpus.iter().map(|c| c.executed).sum();
             let (last, stop) = machine.run_all(quota, &until, &mut events);
             let ran = machine.cpus.iter().map(|c| c.executed).sum::<u64>() - before;
-            machine.drain(&mut events, |_| {});
+            machine.drain(&mut events, |entry| match entry {
+                LogEntry::Access(access) if is_logged(access.pc.0) => accesses.push(access),
+                _ => {}
+            });
             left = left.saturating_sub(ran);
             // Budget used up, or something that running on would only repeat.
             if left == 0 || ran == 0 || !matches!(stop, Stop::LogFull) {
@@ -107,5 +125,13 @@ fn both(machine: &Machine, instructions: u64, quota: u64) -> (Outcome, Outcome) 
     };
     let mut single = machine.clone();
     single.compile_nothing();
-    (outcome(machine.clone(), Events::all()), outcome(single, Events::off()))
+    let single = outcome(single, Events::off(), &mut Vec::new());
+    let (mut all, mut some) = (Vec::new(), Vec::new());
+    let compiled = outcome(machine.clone(), Events::all(), &mut all);
+    let mut left_out = Events::all();
+    (left_out.leave_out, left_out.unlogged) = (LeaveOut::Code, unlogged.clone());
+    let other = outcome(machine.clone(), left_out, &mut some);
+    assert_eq!(compiled, other, "what is logged changed what was done");
+    assert_eq!(all, some, "an access is missing of code that is logged");
+    (compiled, single)
 }
