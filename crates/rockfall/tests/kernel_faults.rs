@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
-use trace::{PointSet, Schedule, Subject as _};
+use trace::{Choice, PointSet, Schedule, Subject as _, VirtAddr};
 
 /// The tests of the correct kernel and the system calls that each is about.
 const TESTS: [(&str, &str); 4] = [
@@ -225,5 +225,37 @@ fn thread_fork_vanish_as_in_2012() {
         let points = within(set, "double_thread_fork");
         let search = explore(&world, &points, Dpor::default(), Order::Backwards, Until::FirstFinding);
         assert_eq!(finds(&search.verdict(None)), Some(true), "{set}");
+    }
+}
+
+/// An address that nothing is executed at.
+const NOWHERE: VirtAddr = VirtAddr(8);
+
+/// Whoever looks at accesses has the machine log all of them. Otherwise it leaves out what ignored code does
+/// where that cannot count; the steps are the same.
+#[test]
+fn steps_are_the_same_whatever_the_log_leaves_out() {
+    let kernel = kernel("left_out", &Build::default());
+    let mut random = 1u64;
+    for (test, _) in TESTS {
+        let start = world(&kernel, test).subject;
+        for points in ["", "lock,unlock", "irq-off,irq-on", "everywhere"] {
+            let points: PointSet = points.parse().expect("points");
+            let (mut one, mut other) = (start.clone(), start.clone());
+            other.sight(&[NOWHERE]);
+            for number in 0..400 {
+                random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                let enabled: Vec<Choice> = one.enabled().iter().collect();
+                assert!(enabled.iter().copied().eq(other.enabled().iter()));
+                let Some(&choice) = enabled.get((random >> 33) as usize % enabled.len().max(1)) else {
+                    break;
+                };
+                let (left, right) = (one.step(choice, &points), other.step(choice, &points));
+                assert_eq!(left.accesses, right.accesses, "{test}, {points}, step {number}");
+                assert_eq!(left.events, right.events, "{test}, {points}, step {number}");
+                assert_eq!((left.end, left.instructions), (right.end, right.instructions));
+            }
+            assert_eq!(one.machine.state_hash(), other.machine.state_hash());
+        }
     }
 }
