@@ -117,6 +117,11 @@ pub fn run(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether a row is meant: by its name as the table shows it, or by the one under which it is kept.
+fn is_meant(only: &str, slug: &str, name: &str) -> bool {
+    slug.contains(only) || name.contains(only)
+}
+
 /// What is kept of this row, or what comes of it now, if it is wanted.
 fn row(
     options: &Options,
@@ -135,7 +140,7 @@ fn row(
     if let Some(kept) = kept.filter(|kept| kept.is_of(&key)) {
         return Ok(Some(kept.row));
     }
-    if options.only.as_ref().is_some_and(|only| !slug.contains(only)) {
+    if options.only.as_ref().is_some_and(|only| !is_meant(only, &slug, &name)) {
         return Ok(None);
     }
     eprintln!("{slug} …");
@@ -233,6 +238,14 @@ mod tests {
             let kept = Kept { key: "a".into(), row: row("one", None, ending) };
             assert_eq!((kept.is_of("a"), kept.is_of("b")), (is_kept, false), "{}", kept.row.outcome.ending);
         }
+    }
+
+    #[test]
+    fn a_row_is_meant_by_what_the_table_calls_it() {
+        let meant = |only| is_meant(only, "xv6-rf_files", "rf_files, unchanged");
+        assert!(["rf_files", "rf_files, unchanged", "xv6-", "unchanged"].into_iter().all(meant));
+        assert!(!["rf_files-", "pintos"].into_iter().any(meant));
+        assert!(!is_meant("unchanged", "xv6-bget-window", "bget-window"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
  * waits for ever if nobody releases it.
  *
  * CPUS: how many processors there are; 2 unless that is said.
+ * POWERS_OFF: whoever is done switches the machine off.
  *
  * The tests, each with a fault and, with MENDED, without it:
  * TEST_ABBA: two accounts, each with its lock; money goes both ways at once.
@@ -614,6 +615,9 @@ HOOKED void part(int cpu)
 HOOKED void done(int cpu)
 {
     (void)cpu;
+#ifdef POWERS_OFF
+    __asm__ volatile("outw %w0, %w1" ::"a"(0x2000), "d"(0x604));
+#endif
     halt();
 }
 

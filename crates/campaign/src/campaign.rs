@@ -683,7 +683,8 @@ fn run_slice(
         summaries.extend_from_slice(job.search.summaries());
     }
     job.seconds += host.now().saturating_sub(begun).as_secs_f64() * *cores as f64;
-    if job.is_writing_due() && !job.search.is_over() {
+    // At the end everything is written anyway.
+    if job.is_writing_due() && !job.search.is_over() && !stop() {
         let writing = host.now();
         store.save_job(*id, job);
         job.writing = host.now().saturating_sub(writing).as_secs_f64();

@@ -96,11 +96,11 @@ impl Recipe {
         let named = self.sources.iter().flat_map(|root| {
             (0..parts.len()).map(|from| root.join(parts[from..].iter().collect::<PathBuf>().as_path()))
         });
-        // Kernels and programs are mostly built below their sources.
+        // Kernels and programs are mostly built below their sources; a disk may have been made elsewhere.
         let kernel = (!bundled).then_some(&self.kernel);
         let program = self.tested.as_ref().map(|tested| &tested.program);
-        let above =
-            kernel.into_iter().chain(program).flat_map(|file| file.ancestors().skip(1).take(ANCESTORS_MAX));
+        let built = kernel.into_iter().chain(&self.symbols).chain(program);
+        let above = built.flat_map(|file| file.ancestors().skip(1).take(ANCESTORS_MAX));
         let above = above.map(|root| root.join(file));
         read(PathBuf::from(file)).or_else(|| named.chain(above).find_map(read))
     }
@@ -185,5 +185,46 @@ impl TransactionRecipe {
             return Err(Failure::BadFlag(what.to_owned()));
         }
         Ok(has.then(|| self.adapted(self.mode().tsx())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::time::Duration;
+
+    /// A computer with one file.
+    struct OneFile(&'static str);
+
+    impl Host for OneFile {
+        fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+            match path == Path::new(self.0) {
+                true => Ok(b"int x;".to_vec()),
+                false => Err(io::ErrorKind::NotFound.into()),
+            }
+        }
+
+        fn folder(&self, _: &Path) -> io::Result<Vec<PathBuf>> {
+            Ok(Vec::new())
+        }
+
+        fn now(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn stop_asked(&self) -> bool {
+            false
+        }
+    }
+
+    /// The kernel on a disk has its symbols in a file where it was built, and its sources around that.
+    #[test]
+    fn sources_are_found_around_the_symbols() {
+        let host = OneFile("/os/src/build/../devices/ide.c");
+        let mut recipe = Recipe { kernel: "/disks/os.dsk".into(), ..Recipe::default() };
+        assert_eq!(recipe.source(&host, "../devices/ide.c"), None);
+        recipe.symbols = Some("/os/src/build/kernel.o".into());
+        assert_eq!(recipe.source(&host, "../devices/ide.c").as_deref(), Some("int x;"));
     }
 }

@@ -175,10 +175,33 @@ fn one_name_in_several_places() {
     assert_eq!(value(r#"static("one.c", count) * 10 + static("two.c", count)"#, None), Ok(12));
     assert_eq!(value(r#"static("last", calls)"#, None), Ok(20));
     assert_eq!(value("defined(count)", None), Ok(1));
+    assert_eq!(value("defined(sum)", None), Ok(0));
     expect![[r#"there are 2 variables 'count', in one.c and in two.c: say which, as static("one.c", count) (at character 1)"#]]
         .assert_eq(&value("count", None).unwrap_err());
     expect!["three.c has no variable 'count'; there is one in one.c and in two.c (at character 19)"]
         .assert_eq(&value(r#"static("three.c", count)"#, None).unwrap_err());
+}
+
+/// A structure, a variable and a type can have one name; `defined` means what an expression could use.
+#[test]
+fn what_is_defined() {
+    let source = "struct tss { int esp0; }; struct tss *other(void); typedef int number;
+                  struct task { number id; }; struct tss table; struct task task = { 7 };
+                  number start(void) { return table.esp0 + task.id; }";
+    let bytes = support::build_files(&[("defined.c", source)], &["-g", "-O1"]);
+    let image = Image::parse("kernel", &bytes).unwrap();
+    let (world, none, registers) = (World::new(&image), BTreeMap::new(), registers(0x10_0000, 0, 0));
+    let value = |source: &str| {
+        let compiled =
+            Expression::compile(source, &scope(&image, &none)).map_err(|problem| problem.to_string())?;
+        Ok::<_, String>(compiled.value(&world, &Inputs::new(&registers)).expect("in the file"))
+    };
+    assert_eq!(value("defined(tss) && $ring ? tss->esp0 - 4 : 3"), Ok(3));
+    assert_eq!(value("defined(task) ? task.id : 3"), Ok(7));
+    assert_eq!(value("defined(struct tss)"), Ok(1));
+    assert_eq!(value("defined(struct nothing)"), Ok(0));
+    assert_eq!(value("defined(number)"), Ok(1));
+    assert_eq!(value("defined(start)"), Ok(1));
 }
 
 /// A copy of a function that the compiler made for one value of a parameter: the value is known, the rest

@@ -230,9 +230,14 @@ impl<'a> Composer<'a> {
             .flat_map(|conflict| [conflict.rows.0, conflict.rows.1])
             .map(|row| rows[row].column)
             .collect();
+        // The schedule is as short as could be made, so whoever is preempted in it has a part, be it only by
+        // being late.
+        let preempted: BTreeSet<usize> =
+            rows.iter().filter(|row| row.end.kind == EndKind::Preempted).map(|row| row.column).collect();
         let taking_part = |column: usize| {
             let thread = columns[column];
             thread == finding.thread
+                || preempted.contains(&column)
                 || finding.sides.iter().any(|side| side.thread == thread)
                 || touching.contains(&column)
         };

@@ -39,11 +39,30 @@ impl<'a> RaceStory<'a> {
     }
 }
 
-/// How many paragraphs the text has; what is left out of it is in the events for programs.
+/// How many paragraphs the text has; what is left out of it has the page, and the events for programs.
 const RACES_SHOWN_MAX: usize = 10;
 
 /// How many further races in the same two functions as one that is reported in full are named.
 const RACES_ALIKE_MAX: usize = 4;
+
+/// How much is told of many races.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// The worst ten, and what has the rest, such as "--json".
+    Worst {
+        rest: &'static str,
+    },
+    All,
+}
+
+impl Detail {
+    const fn at_most(self, count: usize) -> usize {
+        match self {
+            Self::Worst { .. } => count,
+            Self::All => usize::MAX,
+        }
+    }
+}
 
 /// A paragraph for each pair of functions that race. Races that lead to a bug come first, then races of which
 /// nothing is known, and among those first the ones seen in both orders, which are certain to be possible,
@@ -53,6 +72,7 @@ pub fn races<'a>(
     stories: impl IntoIterator<Item = RaceStory<'a>>,
     resolve: &dyn Resolve,
     sources: &dyn Fn(&str) -> Option<String>,
+    detail: Detail,
 ) -> String {
     let (harmless, mut all): (Vec<_>, Vec<_>) =
         stories.into_iter().partition(|story| story.known.status == RaceStatus::Benign);
@@ -73,15 +93,18 @@ pub fn races<'a>(
         }
     }
     let mut out = String::new();
-    for (_, group) in groups.iter().take(RACES_SHOWN_MAX) {
+    let shown_max = detail.at_most(RACES_SHOWN_MAX);
+    for (_, group) in groups.iter().take(shown_max) {
         out += &paragraph(group[0], resolve, sources);
-        out += &likewise(group, resolve);
+        out += &likewise(group, resolve, detail);
     }
-    let more: usize = groups.iter().skip(RACES_SHOWN_MAX).map(|(_, group)| group.len()).sum();
-    match more {
-        0 => {}
-        1 => out += "and one more data race, which --json tells\n",
-        more => _ = writeln!(out, "and {more} more data races, which --json tells"),
+    let more: usize = groups.iter().skip(shown_max).map(|(_, group)| group.len()).sum();
+    if let Detail::Worst { rest } = detail {
+        match more {
+            0 => {}
+            1 => _ = writeln!(out, "and one more data race, which {rest} tells"),
+            more => _ = writeln!(out, "and {more} more data races, which {rest} tells"),
+        }
     }
     out + &without_harm(&harmless, resolve)
 }
@@ -99,7 +122,7 @@ fn functions(story: &RaceStory<'_>, resolve: &dyn Resolve) -> [String; 2] {
 }
 
 /// The others of a group, by what they are about and where.
-fn likewise(group: &[&RaceStory<'_>], resolve: &dyn Resolve) -> String {
+fn likewise(group: &[&RaceStory<'_>], resolve: &dyn Resolve, detail: Detail) -> String {
     // A line of source may have several instructions that race alike.
     let line = |story: &RaceStory<'_>| {
         let race = &story.known.race;
@@ -114,10 +137,11 @@ fn likewise(group: &[&RaceStory<'_>], resolve: &dyn Resolve) -> String {
         }
     }
     let mut out = String::new();
-    for line in lines.iter().take(RACES_ALIKE_MAX) {
+    let alike_max = detail.at_most(RACES_ALIKE_MAX);
+    for line in lines.iter().take(alike_max) {
         let _ = writeln!(out, "  likewise on {}", visible(line));
     }
-    if let Some(more @ 1..) = lines.len().checked_sub(RACES_ALIKE_MAX) {
+    if let Some(more @ 1..) = lines.len().checked_sub(alike_max) {
         let _ = writeln!(out, "  and {more} more between these functions");
     }
     out

@@ -10,6 +10,7 @@ mod kept;
 mod model;
 mod outcome;
 mod own_failure;
+mod packed;
 mod points;
 mod post_mortem;
 mod progress;

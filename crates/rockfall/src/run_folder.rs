@@ -2,7 +2,7 @@
 //! cut off goes on where it was.
 //!
 //! `run` holds the plan: jobs, races, time spent. `job-N` holds the search of job N as of the end of some
-//! slice. Each is written beside its place and renamed, so there is always a whole old one or a whole new
+//! slice, packed. Each is written beside its place and renamed, so there is always a whole old one or a whole new
 //! one. A `run` may be older than the jobs beside it and the other way round: a search knows the races it saw
 //! and whether it is exhausted, and says so again when it is taken up.
 //!
@@ -12,6 +12,7 @@
 //!
 //! A folder that cannot be written (a full disk) costs one warning, and the run goes on.
 
+use crate::packed;
 use campaign::Failure;
 use campaign::store::{Begun, Record, Store, checksum};
 use explore::jobs::JobId;
@@ -22,7 +23,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 const RUN: &str = "run";
 const LOCK: &str = "lock";
 const JOB: &str = "job-";
@@ -220,10 +221,10 @@ impl RunFolder {
 
     /// Writes the search of a job; says whether it can be loaded again.
     pub fn save_search(&self, id: JobId, job: &impl Serialize) -> bool {
-        match postcard::to_allocvec(job) {
+        match packed::pack(job) {
             Ok(payload) => self.write(&Self::job(id), &payload),
             Err(error) => {
-                self.warn(&std::io::Error::other(error));
+                self.warn(&error);
                 false
             }
         }
@@ -232,7 +233,7 @@ impl RunFolder {
     /// The search of a job; `None` if it is not there, or not whole: then the job is to be begun again.
     pub fn load_search<T: DeserializeOwned>(&self, id: JobId) -> Option<T> {
         let file = std::fs::read(self.path.join(Self::job(id))).ok()?;
-        postcard::from_bytes(unseal(self.key, &file).ok()?).ok()
+        packed::unpack(unseal(self.key, &file).ok()?)
     }
 
     pub fn path(&self) -> &Path {

@@ -210,6 +210,20 @@ fn what_cannot_be_tested_is_refused() {
     }
 }
 
+/// A kernel that switches the machine off where its test has ended is right; that `--end` names a function
+/// nobody comes to is not its fault.
+#[test]
+fn an_end_that_is_not_there_is_no_panic() {
+    let folder = folder("off", &["TEST_ABBA", "MENDED", "POWERS_OFF"]);
+    let (code, output) = test(&folder, &[]);
+    assert_eq!(code, Some(0), "{output}");
+    let wrong = ["test", "kernel", "--begin", "part", "--end", "panic", "--budget", "5m"];
+    let (code, output) = rockfall(&folder, &wrong);
+    assert_eq!(code, Some(2), "{output}");
+    let words = "before all processors had entered panic, where --end says that their part is over";
+    assert!(output.contains(words), "{output}");
+}
+
 #[test]
 fn memory_is_a_budget() {
     let folder = folder("ram", &["TEST_ABBA", "MENDED"]);

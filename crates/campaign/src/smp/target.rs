@@ -5,7 +5,10 @@ use crate::host::Host;
 use crate::recipe::Recipe;
 use crate::store::{Snapshots, checksum, image};
 use crate::target::{Target, file_hash};
-use guest::driving::multiprocessor::functions::{Functions, boot_to_functions};
+use detect::Detectors;
+use explore::World;
+use explore::strategies::replay;
+use guest::driving::multiprocessor::functions::{ENDED_ITSELF, Functions, boot_to_functions};
 use guest::driving::multiprocessor::{Knowledge, Multiprocessor, start};
 use guest::hooks::description::Input;
 use guest::hooks::kernel::{HookEvent, Place};
@@ -19,7 +22,7 @@ use machine::devices::disk::Disk;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use trace::{Cancelled, CpuId};
+use trace::{Action, Cancelled, CpuId, PointSet, Schedule, Subject as _};
 
 /// Processors of a machine, unless it is said how many.
 pub const CPUS: u8 = 2;
@@ -301,6 +304,28 @@ impl SmpTarget {
 
 const fn boot_of(kernel: &[u8], options: BootOptions, board: BoardConfig) -> Boot<'_> {
     Boot { kernel, options, board }
+}
+
+/// Whether the test comes to the functions where it ends, when nobody is preempted. A kernel that switches the
+/// machine off before has nothing wrong with it: it was asked for an end that is not there.
+pub fn comes_to_its_end(
+    recipe: &Recipe,
+    mut world: World<Multiprocessor, Detectors>,
+    cancelled: &Cancelled,
+) -> Result<(), Failure> {
+    let Some(how) = &recipe.functions else { return Ok(()) };
+    world.subject.cancel_when(cancelled.clone());
+    let first = replay(world, &PointSet::default(), &Schedule::default(), usize::MAX, false);
+    let said = first.path.last().and_then(|taken| taken.step.events.last()).map(|event| &event.action);
+    match said {
+        Some(Action::Panic { message }) if message.starts_with(ENDED_ITSELF) => {
+            Err(Failure::BadInput(format!(
+                "{message}, before all processors had entered {}, where --end says that their part is over: does the test come there?",
+                how.end.join(" or ")
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The entries of the functions of this name.

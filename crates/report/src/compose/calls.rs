@@ -35,7 +35,9 @@ pub(super) fn work_frames(stack: &[Frame], dispatchers: &BTreeSet<String>) -> us
 /// by what the program called. `None` if the place says so itself, or if the stack is of another moment.
 pub(super) fn named(stack: &[Frame], to: &Place, dispatchers: &BTreeSet<String>) -> Option<String> {
     let work = work_frames(stack, dispatchers);
-    let beneath = stack.get(work..).filter(|beneath| !beneath.is_empty())?;
+    // Above a dispatcher that was interrupted itself is nothing of a system call.
+    let beneath =
+        stack.get(work..).filter(|beneath| beneath.first().is_some_and(|first| !first.interrupted))?;
     let own = stack[work - 1].function.as_deref();
     let short = own.and_then(|name| PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)));
     let stub = || beneath.iter().find(|frame| frame.interrupted).and_then(|frame| frame.function.as_deref());
@@ -80,5 +82,6 @@ mod tests {
         assert_eq!(named(&["allocproc", "copy", "syscall", "trap", "!"], "allocproc"), "copy");
         assert_eq!(named(&["scheduler", "mpmain"], "scheduler"), "");
         assert_eq!(named(&["syscall", "trap", "!read"], "syscall"), "");
+        assert_eq!(named(&["trap", "entry", "!syscall", "trap", "entry", "!read"], "entry"), "");
     }
 }

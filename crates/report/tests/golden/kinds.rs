@@ -73,6 +73,27 @@ fn calls_ends_and_panics() {
     .assert_eq(shown);
 }
 
+/// Whoever was preempted has a part in the bug, be it only by being late: what it does afterwards is shown.
+#[test]
+fn who_was_preempted_has_a_part() {
+    let sleeps = |thread| {
+        let block = Op::Do(Action::Block { lock: None, owner: None }, "sched.c:12 < vanish.c:4 < trap.c:3");
+        step(thread, vec![block], End::At(PointKind::Voluntary), "sched.c:12 < vanish.c:4 < trap.c:3")
+    };
+    let gives_up =
+        Op::Do(Action::Panic { message: "too late".into() }, "vanish.c:6 < trap.c:3 < paradise.c:4");
+    let steps = vec![
+        step(3, vec![], End::At(PointKind::Create), "fork.c:8 < trap.c:3"),
+        sleeps(4),
+        sleeps(3),
+        sleeps(6),
+        step(5, vec![gives_up], End::Crashed, "vanish.c:6 < trap.c:3 < paradise.c:4"),
+    ];
+    let story = story(&steps, "a_test", 1, None);
+    let minor: Vec<_> = story.rows.iter().map(|row| (row.column, row.minor)).collect();
+    assert_eq!(minor, [(0, false), (1, false), (0, false), (3, true), (2, false)]);
+}
+
 /// A block that is handed out while another has it is no matter of freeing.
 #[test]
 fn a_block_for_two() {

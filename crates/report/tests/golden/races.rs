@@ -4,7 +4,7 @@ use super::program::Program;
 use super::{lost_wakeup, panic};
 use detect::{Race, RaceLog, RaceSide, RaceStatus};
 use expect_test::expect;
-use report::RaceStory;
+use report::{Detail, RaceStory};
 use trace::{AccessKind, Resolve as _, Sighting, ThreadId, VirtAddr};
 
 #[test]
@@ -49,7 +49,7 @@ fn races_at_the_end_of_a_run() {
         Those without harm:
           ready: consumer (paradise.c:3) with producer (paradise.c:12)
     "#]]
-    .assert_eq(&report::races(stories, &Program, &Program::source));
+    .assert_eq(&report::races(stories, &Program, &Program::source, Detail::Worst { rest: "--json" }));
 }
 
 /// Memory of a stack may be another variable by the time that somebody else accesses it, and what is made
@@ -78,12 +78,12 @@ fn races_that_may_be_none_say_why() {
           t5 writes in 0x00000003, holding no lock
             a variable of that function on its stack: perhaps another one than the other side means, if it has returned since
           t6 writes in 0x00000005, holding no lock
-    "#]].assert_eq(&report::races(stories, &Program, &|_| None));
+    "#]].assert_eq(&report::races(stories, &Program, &|_| None, Detail::All));
 }
 
 /// What most likely does harm comes first: what has led to a bug, then what is certain to happen in both
 /// orders, then two writes before a write and a read; memory of a stack last. Ten are told in full, the
-/// others are counted, and programs are told all.
+/// others are counted, and programs and the page are told all.
 #[test]
 fn of_many_races_the_worst_ten_are_told() {
     let side = |thread: u32, pc, kind| RaceSide::bare(ThreadId(thread), VirtAddr(pc), kind);
@@ -113,7 +113,7 @@ fn of_many_races_the_worst_ten_are_told() {
             ..RaceStory::bare(known)
         })
     };
-    let told = report::races(stories(), &Program, &|_| None);
+    let told = report::races(stories(), &Program, &|_| None, Detail::Worst { rest: "--json or --html" });
     let order: Vec<u64> = told
         .lines()
         .filter_map(|line| line.strip_prefix("  t5 writes in 0x")?.split_once(','))
@@ -122,7 +122,10 @@ fn of_many_races_the_worst_ten_are_told() {
     let firsts: Vec<u64> =
         [fails, both, writes].into_iter().chain((0..7).map(|at| reads + at * 16)).collect();
     assert_eq!(order, firsts, "{told}");
-    assert!(told.ends_with("and 3 more data races, which --json tells\n"), "{told}");
+    assert!(told.ends_with("and 3 more data races, which --json or --html tells\n"), "{told}");
+    let page = report::races(stories(), &Program, &|_| None, Detail::All);
+    assert_eq!(page.matches("data race on").count(), 13, "{page}");
+    assert!(!page.contains("more data race"), "{page}");
     let told: serde_json::Value =
         serde_json::from_str(&report::races_json(stories(), &Program)).expect("valid JSON");
     assert_eq!(told["races"].as_array().map(Vec::len), Some(13));

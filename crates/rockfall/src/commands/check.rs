@@ -26,7 +26,7 @@ use detect::{
 use explore::World;
 use guest::driving::uniprocessor::Uniprocessor;
 use ignored::Ignored;
-use report::{RaceStory, WatchedPage};
+use report::{Detail, RaceStory, WatchedPage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -400,6 +400,9 @@ fn is_the_kernels(race: &Race, target: &Target) -> bool {
     calls(race.first.pc) || calls(race.second.pc)
 }
 
+/// The terminal has the worst races; a page, and programs, have all.
+const WORST: Detail = Detail::Worst { rest: "--html or --json" };
+
 fn show(
     arguments: &Arguments,
     ignored: &Ignored,
@@ -409,7 +412,8 @@ fn show(
     let watched = seen.watched;
     let names = Names::of(target);
     let code = Code::new(&target.kernel);
-    let (mut tools, mut json_races, mut races_count) = (Vec::new(), Vec::new(), 0);
+    let (mut tools, mut page_tools, mut json_races, mut races_count) =
+        (Vec::new(), Vec::new(), Vec::new(), 0);
     for reported in seen.tools() {
         let (mut log, mut witnesses) = (RaceLog::default(), BTreeMap::new());
         let wanted = |race: &Race| {
@@ -438,7 +442,11 @@ fn show(
             json_races.push(serde_json::json!({ "tool": reported.tool, "races": races }));
         }
         let title = format!("{}: {}\n", reported.tool, counted(stories.len(), "data race"));
-        tools.push(title + &report::races(stories, &names, &|file| target.source(file)));
+        let source = |file: &str| target.source(file);
+        if arguments.html.is_some() {
+            page_tools.push(title.clone() + &report::races(stories.clone(), &names, &source, Detail::All));
+        }
+        tools.push(title + &report::races(stories, &names, &source, WORST));
     }
     if let Some(caught) = seen.caught {
         let mut text = format!("watchpoints: {} set\n", caught.watchpoints);
@@ -450,6 +458,7 @@ fn show(
                 "  the value at {addr} changed while {place} was held back: a device wrote it, or code whose accesses do not count\n"
             );
         }
+        page_tools.push(text.clone());
         tools.push(text);
     }
     let end = format!(
@@ -470,7 +479,7 @@ fn show(
         println!("{end}");
     }
     if let Some(path) = &arguments.html {
-        let page = WatchedPage { test: &target.what(), findings, races: tools, end: &end };
+        let page = WatchedPage { test: &target.what(), findings, races: page_tools, end: &end };
         write_whole(path, report::watched_html(&page).as_bytes())?;
     }
     Ok(match (watched.findings.is_empty(), &watched.end) {

@@ -42,6 +42,7 @@ pub enum Kind {
 #[command(after_help = "Examples:\n  \
     rockfall new pintos ~/pintos --tests\n  \
     rockfall new pintos-userprog ~/pintos\n  \
+    rockfall new pintos-userprog ~/pintos --put rox-child --put child-rox\n  \
     rockfall new xv6 ~/xv6-public -o xv6-rockfall\n  \
     rockfall new p2 ~/410/p2")]
 pub struct Arguments {
@@ -58,6 +59,10 @@ pub struct Arguments {
     /// For Pintos: add our tests to tests/threads, where your own kernel build has them too
     #[arg(long)]
     pub tests: bool,
+    /// For Pintos' userprog: put this on the disk too, a file or one of the course's programs by its name;
+    /// repeat for more
+    #[arg(long, value_name = "FILE")]
+    pub put: Vec<PathBuf>,
 }
 
 /// Tests that are named.
@@ -87,6 +92,9 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     if arguments.tests && arguments.kind != Kind::Pintos {
         return Err(Failure::BadFlag("--tests is for 'pintos'".to_owned()));
     }
+    if !arguments.put.is_empty() && arguments.kind != Kind::PintosUserprog {
+        return Err(Failure::BadFlag("--put is for 'pintos-userprog'".to_owned()));
+    }
     let folder = arguments.folder.canonicalize();
     let folder = folder.map_err(|error| Failure::Unreadable { path: arguments.folder.clone(), error })?;
     let root = find_root(arguments.kind, &folder)?;
@@ -98,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let project = Project { root, output, tools };
     let ready = match arguments.kind {
         Kind::Pintos => project.pintos(arguments.tests)?,
-        Kind::PintosUserprog => project.pintos_userprog()?,
+        Kind::PintosUserprog => project.pintos_userprog(&arguments.put)?,
         Kind::Xv6 => project.xv6()?,
         Kind::P2 => project.p2()?,
         Kind::P3 => project.p3()?,

@@ -13,6 +13,7 @@ use clap::Args;
 use detect::{Race, RaceLog};
 use explore::strategies::Dpor;
 use explore::{Options, Search, Workers};
+use report::Detail;
 use std::collections::BTreeMap;
 use trace::PointSet;
 
@@ -62,7 +63,15 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     } else {
         let what = target.what();
         println!("{what}: {} in one run", counted(log.iter().count(), "data race"));
-        print!("{}", report::races(stories, &Names::of(&target), &|file| target.source(file)));
+        print!(
+            "{}",
+            report::races(
+                stories,
+                &Names::of(&target),
+                &|file| target.source(file),
+                Detail::Worst { rest: "--json" }
+            )
+        );
     }
     match ending {
         explore::Verdict::Bug(found) => {

@@ -30,7 +30,7 @@ use detect::{Candidate, Detectors, Finding, RaceStatus, Signature};
 use explore::jobs::{JobId, Mode};
 use explore::{Found, World};
 use guest::driving::uniprocessor::Uniprocessor;
-use report::{Summary, json};
+use report::{Detail, Summary, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -291,7 +291,13 @@ impl Scene<'_> {
         let shown = stories(races.iter().filter(shown), &campaign.witnesses, target, &self.plain, code);
         let mut statement = Statement::of(campaign, target, ending);
         statement.instructions = self.sample.instructions;
-        statement.text() + &report::races(shown, &Names::of(target), &|file| target.source(file))
+        statement.text()
+            + &report::races(
+                shown,
+                &Names::of(target),
+                &|file| target.source(file),
+                Detail::Worst { rest: "--json" },
+            )
     }
 
     /// Makes the bug short, writes it to a file and tells it; returns its cause.

@@ -15,11 +15,11 @@ use campaign::shorten::{Shortened, telling_is_late};
 use campaign::smp::narrate::narrate_until;
 use campaign::smp::plan::Plan;
 use campaign::smp::statement::{Ending, statement};
-use campaign::smp::target::{Booted, SmpTarget};
+use campaign::smp::target::{Booted, SmpTarget, comes_to_its_end};
 use detect::{Candidate, Detectors};
 use explore::{Found, World};
 use guest::driving::multiprocessor::Multiprocessor;
-use report::{RaceStory, Story, Summary, json};
+use report::{Detail, RaceStory, Story, Summary, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,6 +110,7 @@ pub fn explore(
     let ram = Ram::new(arguments.ram);
     let memory_is_short = Arc::new(move || ram.is_short());
     let mut plan = Plan::new(subject.clone(), cores, budget, host(), memory_is_short);
+    comes_to_its_end(&target.recipe, plan.plain_world(), &lateness(Some(budget)))?;
     if arguments.target.smp.interrupts {
         plan.watch_interrupts();
         plan.choose_interrupts();
@@ -290,5 +291,5 @@ fn races(plan: &Plan, names: &dyn Resolve) -> String {
         return String::new();
     }
     let note = "Data races are hints: kernels have many on purpose.";
-    format!("{note}\n{}", report::races(stories, names, &|_| None))
+    format!("{note}\n{}", report::races(stories, names, &|_| None, Detail::Worst { rest: "--json" }))
 }

@@ -1,6 +1,7 @@
 //! One step of a processor: from stop to stop of the machine until it stands before a shared access, waits,
 //! or ends.
 
+use super::functions::ENDED_ITSELF;
 use super::halves::Half;
 use super::{
     Context, ContextState, Multiprocessor, Role, Rule, STOPS_BETWEEN_LOOKS, STRETCH_INSTRUCTIONS,
@@ -228,7 +229,7 @@ impl Multiprocessor {
                 Some(StepEnd::Crashed)
             }
             Stop::PowerOff | Stop::Reset | Stop::Exit { .. } => {
-                let message = format!("the guest ended the run in the middle of the test: {stop}");
+                let message = format!("{ENDED_ITSELF}: {stop}");
                 self.emit(cpu, Action::Panic { message });
                 Some(StepEnd::Crashed)
             }

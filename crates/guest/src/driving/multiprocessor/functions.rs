@@ -16,6 +16,9 @@ use trace::{Cancelled, CpuId};
 /// Instructions that the boot may take, and then the way to the test.
 const INSTRUCTIONS_MAX: u64 = 4_000_000_000;
 
+/// How it is told that the guest ended its run, by whichever way, before its test was over.
+pub const ENDED_ITSELF: &str = "the guest ended the run in the middle of the test";
+
 /// Where a test begins and ends.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Functions {

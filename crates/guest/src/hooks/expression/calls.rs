@@ -28,13 +28,18 @@ impl Compiler<'_, '_> {
             }
             ("arg", _) => Err(wrong("arg(NUMBER)")),
             ("defined", [Argument::Value(Node { kind: Kind::Name(name), span })]) => {
+                // Not the name of a structure, which without `struct` means nothing: where one but no variable
+                // is called `tss`, what stands behind `defined(tss)` could not be read.
                 let image = self.scope.image;
-                let known = image.type_of(name).is_some()
+                let known = image.types().named(name).is_some()
                     || !image.variables(name).is_empty()
                     || self.name(name, span).is_ok();
                 Ok(Operand::Value { code: Code::Constant(u64::from(known)), ty: INT })
             }
-            ("defined", [Argument::Type(_)]) => Ok(Operand::Value { code: Code::Constant(1), ty: INT }),
+            ("defined", [Argument::Type(ty)]) => {
+                let known = self.type_name(ty).is_ok();
+                Ok(Operand::Value { code: Code::Constant(u64::from(known)), ty: INT })
+            }
             ("defined", _) => Err(wrong("defined(NAME)")),
             (
                 "static",

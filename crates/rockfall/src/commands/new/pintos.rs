@@ -8,7 +8,7 @@ use super::{Project, Ready};
 use crate::files::{read, write_whole};
 use campaign::Failure;
 use guests::courses;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const SECTOR: usize = 512;
 /// Where in a boot sector of Pintos the loader's code ends, the partition table is, and the signature.
@@ -39,6 +39,8 @@ const PROGRAMS: [&str; 12] = [
 ];
 /// The last of them are no tests.
 const CHILDREN: usize = 2;
+/// How many files are put on the disk, so that a test has an entry left for one that it makes.
+const FILES_MAX: usize = 15;
 
 impl Project {
     pub(super) fn pintos(&self, with_tests: bool) -> Result<Ready, Failure> {
@@ -67,17 +69,39 @@ impl Project {
         Ok(Ready::of_kernel(&kernel, &self.describe_kernel("pintos", &build.join("kernel.o"))?, tests))
     }
 
-    pub(super) fn pintos_userprog(&self) -> Result<Ready, Failure> {
+    /// `put`: what is to be on the disk beside what we chose, and before it where there is not room for all.
+    pub(super) fn pintos_userprog(&self, put: &[PathBuf]) -> Result<Ready, Failure> {
         let folder = self.root.join("userprog");
         self.tools.make(&folder, &[])?;
         let build = folder.join("build");
         let programs = build.join("tests/userprog");
         let mut archive = Vec::new();
-        let mut there = Vec::new();
-        for name in PROGRAMS {
-            if let Ok(file) = std::fs::read(programs.join(name)) {
+        let mut there: Vec<String> = Vec::new();
+        let mut tests = Vec::new();
+        for wanted in put {
+            let (name, file) = self.wanted(wanted, &build)?;
+            if there.contains(&name) {
+                continue;
+            }
+            if there.len() == FILES_MAX {
+                return Err(Failure::BadFlag(format!("at most {FILES_MAX} files can be put on the disk")));
+            }
+            archive.extend(archived(&name, &file));
+            if file.starts_with(b"\x7fELF") && !name.starts_with("child-") {
+                tests.push(name.clone());
+            }
+            there.push(name);
+        }
+        for (at, name) in PROGRAMS.into_iter().enumerate() {
+            if there.len() < FILES_MAX
+                && !there.iter().any(|known| known == name)
+                && let Ok(file) = std::fs::read(programs.join(name))
+            {
                 archive.extend(archived(name, &file));
                 there.push(name.to_owned());
+                if at < PROGRAMS.len() - CHILDREN {
+                    tests.push(name.to_owned());
+                }
             }
         }
         // Two empty sectors are the end.
@@ -95,8 +119,34 @@ impl Project {
             build.join("kernel.o").display(),
             programs.display()
         );
-        there.retain(|name| !PROGRAMS[PROGRAMS.len() - CHILDREN..].contains(&name.as_str()));
-        Ok(Ready::of_kernel(&kernel, &self.describe_kernel("pintos", &build.join("kernel.o"))?, there))
+        Ok(Ready::of_kernel(&kernel, &self.describe_kernel("pintos", &build.join("kernel.o"))?, tests))
+    }
+
+    /// A file that is to be put on the disk, by its path or by the name of one of the course's programs or of
+    /// what they read; with the name that it has there.
+    fn wanted(&self, wanted: &Path, build: &Path) -> Result<(String, Vec<u8>), Failure> {
+        let folders = ["tests/userprog", "tests/filesys/base", "tests/filesys/extended", "tests/vm"];
+        let places = [build, self.root.as_path()]
+            .into_iter()
+            .flat_map(|root| folders.map(|folder| root.join(folder).join(wanted)));
+        let found = std::iter::once(wanted.to_owned()).chain(places).find(|path| path.is_file());
+        let path = found.ok_or_else(|| {
+            Failure::BadFlag(format!(
+                "--put {}: there is no such file, nor a program or file of this name among the tests of {}",
+                wanted.display(),
+                self.root.display()
+            ))
+        })?;
+        // A name in Pintos' file system.
+        const NAME_MAX: usize = 14;
+        let name = path.file_name().and_then(|name| name.to_str()).filter(|name| name.len() <= NAME_MAX);
+        let name = name.ok_or_else(|| {
+            Failure::BadFlag(format!(
+                "--put {}: a name in Pintos' file system has at most {NAME_MAX} letters",
+                wanted.display()
+            ))
+        })?;
+        Ok((name.to_owned(), read(&path)?))
     }
 }
 
