@@ -173,9 +173,10 @@ impl Copy {
                 changed.insert(root, text + SWITCHES);
             }
         }
+        let in_words = |error: io::Error| format!("{}: {error}", to.display());
+        fs::create_dir_all(to).map_err(in_words)?;
         for part in PARTS {
-            copy(from, to, Path::new(part), &changed)
-                .map_err(|error| format!("{}: {error}", to.display()))?;
+            copy(from, to, Path::new(part), &changed).map_err(in_words)?;
         }
         Ok(Self { root: to.to_owned() })
     }
