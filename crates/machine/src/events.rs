@@ -519,6 +519,8 @@ struct Recent {
     words: Vec<u64>,
     /// The table for accesses that take two words of the log.
     wide: Vec<(u64, u64)>,
+    /// Whether anything is remembered: there are many short logs, most of which begin with a happening.
+    used: bool,
 }
 
 /// The place of a word in a table of so many.
@@ -542,6 +544,7 @@ impl Recent {
     fn begin(&mut self, words: usize) {
         self.words.clear();
         self.wide.clear();
+        self.used = false;
         if words > 0 {
             self.words.resize(words.next_power_of_two().clamp(RECENT_MIN, RECENT_MAX), 0);
         }
@@ -550,6 +553,7 @@ impl Recent {
     #[inline]
     fn knows(&mut self, word: u64) -> bool {
         let length = self.words.len();
+        self.used = true;
         length > 0 && std::mem::replace(&mut self.words[recent_index(word, length)], word) == word
     }
 
@@ -562,6 +566,7 @@ impl Recent {
         if self.wide.is_empty() {
             self.wide.resize(length, (0, 0));
         }
+        self.used = true;
         // The lower half of the word is whatever the log held before.
         let known = (word >> 32, address);
         let at = recent_index(word >> 32 << 32 | address & 0xffff_ffff, length);
@@ -570,8 +575,10 @@ impl Recent {
 
     /// Forgets all words, because equal ones may mean something else from here on.
     fn restart(&mut self) {
-        self.words.fill(0);
-        self.wide.clear();
+        if std::mem::take(&mut self.used) {
+            self.words.fill(0);
+            self.wide.clear();
+        }
     }
 }
 
