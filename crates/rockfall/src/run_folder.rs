@@ -22,7 +22,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 const RUN: &str = "run";
 const LOCK: &str = "lock";
 const JOB: &str = "job-";
