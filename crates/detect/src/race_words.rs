@@ -157,8 +157,7 @@ impl RaceWords {
             let upto = end.min(word + WORD_BYTES) - word;
             let bytes = ((0xff_u16 >> (8 - (upto - from))) << from) as u8;
             let state = self.words.entry(word).or_default();
-            let known = self.synchronising.contains(PhysAddr(word));
-            if state.released.is_none() && (access.atomic || known) {
+            if state.released.is_none() && (access.atomic || self.synchronising.contains(PhysAddr(word))) {
                 state.released = Some(Box::new([0; CPUS_MAX]));
             }
             match &mut state.released {

@@ -53,8 +53,8 @@ impl Observer for Communication {
         self.detectors.observe(step, &mut seen.findings);
         for access in &step.accesses {
             let last = PhysAddr(access.phys.0 + u64::from(access.size.max(1)) - 1);
-            for at in [access.phys, last] {
-                let word = Words::of(at);
+            let (first, last) = (Words::of(access.phys), Words::of(last));
+            for word in std::iter::once(first).chain((last != first).then_some(last)) {
                 if !self.shared.contains(word) && self.noted.insert(word) {
                     seen.notes.push(Noted::Word { word, addr: access.addr });
                 }

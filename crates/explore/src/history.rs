@@ -60,38 +60,54 @@ use crate::execution::Taken;
 use crate::footprint::Footprint;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use trace::{Action, Actor, ActorSet, ChoiceSet, PointKind};
+use trace::{Action, Actor, ActorSet, ChoiceSet, PointKind, Touching};
+
+/// How many threads a clock has room for without a list.
+const CLOCK_FEW: usize = 6;
 
 /// A vector clock: for each thread, by its small number, one more than the index of its last step that
-/// happens before.
+/// happens before. Every step has one, and most executions have few threads.
 #[derive(Clone, Debug, Default)]
-struct Clock(Vec<u32>);
+struct Clock {
+    few: [u32; CLOCK_FEW],
+    more: Vec<u32>,
+}
 
 impl Clock {
+    fn all(&self) -> impl Iterator<Item = u32> {
+        self.few.iter().chain(&self.more).copied()
+    }
+
     fn get(&self, thread: usize) -> usize {
-        self.0.get(thread).map_or(0, |&upto| upto as usize)
+        let upto = match thread.checked_sub(CLOCK_FEW) {
+            None => self.few[thread],
+            Some(at) => self.more.get(at).copied().unwrap_or(0),
+        };
+        upto as usize
     }
 
     fn raise(&mut self, thread: usize, upto: usize) {
-        if self.0.len() <= thread {
-            self.0.resize(thread + 1, 0);
-        }
-        let upto = u32::try_from(upto).expect("fewer than 2^32 steps");
-        self.0[thread] = self.0[thread].max(upto);
+        let mine = match thread.checked_sub(CLOCK_FEW) {
+            None => &mut self.few[thread],
+            Some(at) => {
+                self.more.resize(self.more.len().max(at + 1), 0);
+                &mut self.more[at]
+            }
+        };
+        *mine = (*mine).max(u32::try_from(upto).expect("fewer than 2^32 steps"));
     }
 
     fn join(&mut self, other: &Clock) {
-        if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), 0);
+        if self.more.len() < other.more.len() {
+            self.more.resize(other.more.len(), 0);
         }
-        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
-            *mine = (*mine).max(*theirs);
-        }
+        let mine = self.few.iter_mut().chain(&mut self.more);
+        mine.zip(other.all()).for_each(|(mine, theirs)| *mine = (*mine).max(theirs));
     }
 
     /// Whether no step of another thread from step `from` on happens before.
     fn nothing_since(&self, from: usize, own: usize) -> bool {
-        self.0.iter().enumerate().all(|(thread, &upto)| thread == own || upto as usize <= from)
+        self.all().enumerate().all(|(thread, upto)| thread == own || upto as usize <= from)
     }
 }
 
@@ -159,9 +175,21 @@ pub struct History {
     /// For each store buffer, the steps that drained it, once for each store.
     drains_of: BTreeMap<Actor, Vec<usize>>,
     woken: Vec<Woken>,
+    /// Whether nobody asks for the initials of races.
+    without_initials: bool,
+    /// Room for footprints in the making.
+    touching: Touching,
+    /// Room for how many steps of each thread have been looked at.
+    ends: Vec<usize>,
 }
 
 impl History {
+    /// A history whose races have no initials, for whoever does not go by them.
+    #[must_use]
+    pub fn without_initials() -> Self {
+        Self { without_initials: true, ..Self::default() }
+    }
+
     #[must_use]
     pub fn len(&self) -> usize {
         self.events.len()
@@ -257,7 +285,7 @@ impl History {
             _ => at,
         };
         let thread = self.number(taken.actor());
-        let footprint = Arc::new(Footprint::of(&taken.step));
+        let footprint = Arc::new(Footprint::made(&taken.step, &mut self.touching));
 
         let last = self.steps_of[thread].last().copied();
         let mut clock = last.map(|step| self.events[step].clock.clone()).unwrap_or_default();
@@ -277,7 +305,9 @@ impl History {
         self.events.push(event);
 
         // Back from here, passing over what happens before: of each thread all up to what the clock says.
-        let mut ends: Vec<usize> = self.steps_of.iter().map(Vec::len).collect();
+        let mut ends = std::mem::take(&mut self.ends);
+        ends.clear();
+        ends.extend(self.steps_of.iter().map(Vec::len));
         ends[thread] -= 1;
         while let Some((earlier, by)) = self.latest_apart(&ends, &clock) {
             ends[by] -= 1;
@@ -292,6 +322,7 @@ impl History {
             });
             clock.join(&self.events[self.tail(earlier)].clock);
         }
+        self.ends = ends;
         for woken in &self.woken {
             let waker = &self.events[woken.by];
             let apart =
@@ -401,8 +432,11 @@ impl History {
     /// happens before it after `head`.
     fn race(&self, head: usize, later: usize, clock: &Clock, path: &[Taken]) -> ReversibleRace {
         let own = self.events[later].thread;
-        let mut initials = ActorSet::new();
+        let (mut initials, prefer) = (ActorSet::new(), self.actors[own]);
         let mut alone = false;
+        if self.without_initials {
+            return ReversibleRace { at: head, later, initials, prefer, alone };
+        }
         for (thread, steps) in self.steps_of.iter().enumerate() {
             if thread == self.events[head].thread {
                 continue;
@@ -419,7 +453,7 @@ impl History {
                 alone |= thread == own && tail == later;
             }
         }
-        ReversibleRace { at: head, later, initials, prefer: self.actors[own], alone }
+        ReversibleRace { at: head, later, initials, prefer, alone }
     }
 
     /// The race between the section entered at `section` and step `later`. What has to be tried first to have

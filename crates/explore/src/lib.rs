@@ -52,6 +52,7 @@ pub mod tally;
 pub mod toy;
 pub mod trail;
 pub mod tree;
+mod trunk;
 pub mod verdict;
 pub mod watch;
 pub mod workers;

@@ -23,7 +23,8 @@ use crate::order::Order;
 use crate::run::{Bounds, Runner};
 use crate::tally::{Counts, ExecutionSummary, Tally};
 use crate::trail::Trail;
-use crate::tree::{Node, Reduction, Request, Sleeper, Tree};
+use crate::tree::{Node, Reduction, Sleeper, Tree};
+use crate::trunk::{Branching, Child, State};
 use crate::verdict::{Bound, Found, Verdict};
 use crate::workers::{Kept, Workers};
 use crate::world::Observer;
@@ -32,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use trace::{Choice, PhysAddr, PointKind, Remark, Schedule, Subject, VirtAddr};
+use trace::{PhysAddr, PointKind, Remark, Schedule, Subject, VirtAddr};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -89,35 +90,6 @@ const ROUND_TASKS_MIN: u64 = 2;
 /// About the most instructions of a task in a round, so that a round of long executions ends within seconds:
 /// after it, progress is shown and can be written to a file.
 const SHARE_INSTRUCTIONS_MAX: u64 = 50_000_000;
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-enum State {
-    Waiting,
-    Task(u32),
-    Trunk(u32),
-    Explored,
-}
-
-/// A child of a decision of the trunk.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Child {
-    choice: Choice,
-    /// The first step of the child, once that was taken.
-    entry: Option<Sleeper>,
-    /// How many interleavings end with the child's first step; when the child is explored, all of its
-    /// interleavings.
-    interleavings: u64,
-    state: State,
-}
-
-/// A decision of the trunk.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Branching {
-    parent: Option<u32>,
-    depth: usize,
-    node: Node,
-    children: Vec<Child>,
-}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Task<R> {
@@ -294,6 +266,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         workers.count_words(&self.words);
         let trees = self.tasks.iter().map(|(&id, task)| (id, &task.tree)).collect();
         let bytes_max = workers.lay_trails(&trees, &turn);
+        let has_stem = workers.has_stem();
         let work = self.tasks.iter_mut().filter(|(id, _)| turn.contains(id));
         let slots: Vec<_> = work
             .map(|(&id, task)| {
@@ -333,6 +306,9 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
                 let own = runner.change_trail(std::mem::take(trail), bytes_max);
                 run_task(tree, runner, share, until, &stop, brought);
                 *trail = runner.change_trail(own, bytes_max);
+                if has_stem {
+                    trail.leave(&tree.schedule());
+                }
                 if until == Until::FirstFinding && !brought.found.is_empty() {
                     first.fetch_min(at, Ordering::Relaxed);
                 }
@@ -343,7 +319,8 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         for slot in slots {
             let Work { id, tree, trail, brought: tally } =
                 slot.work.into_inner().expect("no worker panicked");
-            workers.keep_trail(id, Kept { worker: slot.worker.into_inner(), trail }, &tree.schedule());
+            let next = (!has_stem).then(|| tree.schedule());
+            workers.keep_trail(id, Kept { worker: slot.worker.into_inner(), trail }, next.as_ref());
             brought.push(tally);
         }
         brought.truncate(first.into_inner().saturating_add(1));
@@ -383,18 +360,18 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
 
     /// Marks in the trunk what tasks asked for.
     fn deliver_requests(&mut self) {
-        let mut asked: Vec<(u32, Request)> = Vec::new();
         for task in self.tasks.values_mut() {
             self.cut |= task.tree.nodes.cut;
             let requests = task.tree.nodes.take_requests();
-            let Some(parent) = task.parent else { continue };
-            asked.extend(requests.into_iter().map(|request| (parent, request)));
-        }
-        for (mut branching, request) in asked {
-            while self.trunk[&branching].depth != request.at {
-                branching = self.trunk[&branching].parent.expect("the trunk reaches up to the root");
+            let Some(mut branching) = task.parent else { continue };
+            // They ascend by decision, and the way leads up: the trunk may be as deep as executions are long.
+            for requests in requests.chunk_by(|a, b| a.at == b.at).rev() {
+                while self.trunk[&branching].depth != requests[0].at {
+                    branching = self.trunk[&branching].parent.expect("the trunk reaches up to the root");
+                }
+                let branching = self.trunk.get_mut(&branching).expect("found above");
+                requests.iter().for_each(|request| branching.mark(request));
             }
-            self.trunk.get_mut(&branching).expect("found above").mark(&request);
         }
     }
 
@@ -411,22 +388,25 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             let first = &task.tree.nodes.list[task.tree.nodes.base - 1];
             child.interleavings = u64::from(first.ends);
         }
+        // Decisions below which something has just been explored.
+        let mut changed = Vec::new();
         for id in explored {
             let task = self.tasks.remove(&id).expect("listed above");
             let Some(parent) = task.parent else { continue };
+            changed.push(parent);
             let child = self.trunk.get_mut(&parent).expect("parents stay").child_of_task(id);
             child.interleavings += task.tree.interleavings();
             child.state = State::Explored;
         }
-        // Children have higher numbers than their parents.
-        let ids: Vec<u32> = self.trunk.keys().rev().copied().collect();
-        for id in ids {
-            if self.trunk[&id].children.iter().any(|child| !matches!(child.state, State::Explored)) {
+        while let Some(id) = changed.pop() {
+            // A decision is listed once for each of its tasks, and may be gone.
+            if !self.trunk.get(&id).is_some_and(Branching::is_explored) {
                 continue;
             }
-            let branching = self.trunk.remove(&id).expect("listed above");
+            let branching = self.trunk.remove(&id).expect("looked up above");
             let interleavings: u64 = branching.children.iter().map(|child| child.interleavings).sum();
             let Some(parent) = branching.parent else { continue };
+            changed.push(parent);
             let parent = self.trunk.get_mut(&parent).expect("parents stay");
             let child =
                 parent.children.iter_mut().find(|child| matches!(child.state, State::Trunk(at) if at == id));
@@ -437,15 +417,15 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
     }
 
     fn waiting(&self) -> usize {
-        let waiting = |child: &&Child| matches!(child.state, State::Waiting);
-        self.trunk.values().map(|branching| branching.children.iter().filter(waiting).count()).sum()
+        self.trunk.values().map(Branching::waiting).sum()
     }
 
     /// Makes more of the tree trunk while there are too few tasks, shallow decisions first. Only tasks that
     /// `ran` in this round are divided: of others a search that was written down no longer knows what its
     /// steps touched.
     fn divide(&mut self, ran: &[u32]) {
-        while self.tasks.len() + self.waiting() < self.options.tasks_max {
+        let mut waiting = self.waiting();
+        while self.tasks.len() + waiting < self.options.tasks_max {
             let tasks = self.tasks.iter().filter(|(id, _)| ran.contains(id));
             let divisible = tasks.filter_map(|(&id, task)| Some((task.tree.divisible_at()?, id)));
             let Some((_, id)) = divisible.min() else { return };
@@ -460,6 +440,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
                 let entry = task.tree.reduction.explored(at);
                 let entry = entry.map(|footprint| Sleeper { choice: node.chosen, footprint });
                 let branching = Branching::of(node, parent, at, state, entry);
+                waiting += branching.waiting();
                 if let Some(above) = parent.filter(|_| at == range.start) {
                     let above = self.trunk.get_mut(&above).expect("parents stay");
                     above.child_of_task(id).state = State::Trunk(number);
@@ -473,6 +454,9 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
 
     /// Begins children of the trunk that wait, shallow ones first, at most one of each decision.
     fn begin_waiting(&mut self) {
+        if self.tasks.len() >= self.options.tasks_max {
+            return;
+        }
         let mut ready: Vec<(usize, u32, usize)> = Vec::new();
         for (&id, branching) in &self.trunk {
             if let Some(child) = branching.ready_child() {
@@ -594,62 +578,6 @@ fn bound_of(remark: &Remark) -> Option<Bound> {
         Remark::Word(_) | Remark::Passed { .. } => None,
         Remark::TakenToWait { yields } => Some(Bound::Yields { yields_max: yields }),
         Remark::TriedInVain { tries } => Some(Bound::Tries { tries_max: tries }),
-    }
-}
-
-impl Branching {
-    /// A decision of the trunk made from one of a tree, whose current choice goes on as `state`.
-    fn of(node: Node, parent: Option<u32>, depth: usize, state: State, entry: Option<Sleeper>) -> Self {
-        let mut children: Vec<Child> = Vec::new();
-        let mut interleavings = node.interleavings;
-        for done in &node.done {
-            let (choice, entry, state) = (done.choice, Some(done.clone()), State::Explored);
-            children.push(Child { choice, entry, interleavings: std::mem::take(&mut interleavings), state });
-        }
-        children.push(Child { choice: node.chosen, entry, interleavings: 0, state });
-        for choice in node.waiting() {
-            children.push(Child { choice, entry: None, interleavings: 0, state: State::Waiting });
-        }
-        Self { parent, depth, node, children }
-    }
-
-    fn mark(&mut self, request: &Request) {
-        if request.all {
-            for actor in request.initials.iter() {
-                self.node.marked.insert(actor);
-            }
-        } else {
-            self.node.mark_one(&request.initials, request.prefer);
-        }
-        let children = &mut self.children;
-        let new: Vec<Choice> = self
-            .node
-            .to_explore()
-            .filter(|&choice| children.iter().all(|child| child.choice != choice))
-            .collect();
-        let waiting = |choice| Child { choice, entry: None, interleavings: 0, state: State::Waiting };
-        children.extend(new.into_iter().map(waiting));
-    }
-
-    fn child_of_task(&mut self, task: u32) -> &mut Child {
-        let is_this = |child: &&mut Child| matches!(child.state, State::Task(id) if id == task);
-        self.children.iter_mut().find(is_this).expect("a task is a child of its parent")
-    }
-
-    /// The first child that waits, if the first steps of those before are known.
-    fn ready_child(&self) -> Option<usize> {
-        let first = self.children.iter().position(|child| matches!(child.state, State::Waiting))?;
-        let known = |child: &Child| child.entry.is_some() || matches!(child.state, State::Explored);
-        self.children[..first].iter().all(known).then_some(first)
-    }
-
-    /// The decision as seen from below `child`: its elder siblings are explored.
-    fn choosing(&self, child: usize) -> Node {
-        let mut node = self.node.clone();
-        node.chosen = self.children[child].choice;
-        node.done = self.children[..child].iter().filter_map(|child| child.entry.clone()).collect();
-        node.ends = false;
-        node
     }
 }
 

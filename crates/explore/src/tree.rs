@@ -168,6 +168,16 @@ impl Nodes {
         }
     }
 
+    /// Marks an actor at `at`.
+    pub fn mark_actor(&mut self, at: usize, actor: Actor) {
+        let node = &mut self.list[at];
+        if at >= self.base {
+            node.marked.insert(actor);
+        } else if !node.marked.contains(actor) {
+            self.mark_all(at, &std::iter::once(actor).collect());
+        }
+    }
+
     /// Marks all of `actors` at `at`.
     pub fn mark_all(&mut self, at: usize, actors: &ActorSet) {
         let node = &mut self.list[at];
@@ -187,9 +197,10 @@ impl Nodes {
         }
     }
 
-    pub fn take_requests(&mut self) -> BTreeSet<Request> {
+    /// The marks that are to be delivered, ascending by decision.
+    pub fn take_requests(&mut self) -> Vec<Request> {
         self.delivered.extend(self.requests.iter().cloned());
-        std::mem::take(&mut self.requests)
+        std::mem::take(&mut self.requests).into_iter().collect()
     }
 }
 

@@ -19,8 +19,10 @@ const STEM_CLONES_MAX: u64 = 32;
 
 pub struct Workers<S: Subject, O: Observer> {
     runners: Vec<Mutex<Runner<S, O>>>,
-    /// The threads of the workers. Without them, because there is a single worker or the system has no more
-    /// threads, the first worker runs on the thread of the caller.
+    /// The threads of all workers but the first, which runs on the thread of the caller: that one need not be
+    /// woken at the beginning of a round, and what it frees between rounds is at hand for what it allocates
+    /// next. Without them, because there is a single worker or the system has no more threads, the first
+    /// worker does it all.
     threads: Option<ThreadPool>,
     root: World<S, O>,
     /// The words of memory that the point set names.
@@ -53,7 +55,9 @@ impl<S: Subject, O: Observer> Workers<S, O> {
         let runner = |_| Mutex::new(Runner::new(world.clone(), points.clone(), bounds));
         Self {
             runners: (0..count).map(runner).collect(),
-            threads: (count > 1).then(|| ThreadPoolBuilder::new().num_threads(count).build().ok()).flatten(),
+            threads: (count > 1)
+                .then(|| ThreadPoolBuilder::new().num_threads(count - 1).build().ok())
+                .flatten(),
             root: world.clone(),
             words: points.words.clone(),
             trails: BTreeMap::new(),
@@ -130,13 +134,20 @@ impl<S: Subject, O: Observer> Workers<S, O> {
         self.trails.remove(&task).expect("every task has one")
     }
 
+    /// Whether nobody needs a trail any more beyond where its task's next execution leaves it.
+    pub(crate) const fn has_stem(&self) -> bool {
+        self.stem.is_some()
+    }
+
     /// Keeps the trail of a task, up to where the task's next execution leaves it.
-    pub(crate) fn keep_trail(&mut self, task: u32, mut kept: Kept<S, O>, next: &Schedule) {
+    pub(crate) fn keep_trail(&mut self, task: u32, mut kept: Kept<S, O>, next: Option<&Schedule>) {
         if self.stem.is_none() && !kept.trail.is_bare() {
             self.stem =
                 Some(Kept { worker: kept.worker, trail: kept.trail.sparse(STEM_CLONES_MAX, &self.root) });
         }
-        kept.trail.leave(next);
+        if let Some(next) = next {
+            kept.trail.leave(next);
+        }
         self.trails.insert(task, kept);
     }
 
@@ -147,9 +158,10 @@ impl<S: Subject, O: Observer> Workers<S, O> {
             |worker: usize| run_share(worker, &mut runners[worker].lock().expect("no worker panicked"));
         match &self.threads {
             None => run_share(0),
-            Some(threads) => {
-                threads.broadcast(|context| run_share(context.index()));
-            }
+            Some(threads) => threads.in_place_scope(|scope| {
+                scope.spawn_broadcast(|_, context| run_share(context.index() + 1));
+                run_share(0);
+            }),
         }
     }
 }

@@ -52,7 +52,7 @@ impl<M: Memory> Memory for Watched<M> {
 }
 
 /// Word size and calling convention. Only 32-bit x86 with arguments on the stack is complete today.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Architecture {
     X86,
     X86_64,

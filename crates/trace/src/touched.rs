@@ -16,6 +16,10 @@ const PAGE_BITS: u32 = 12;
 const PAGE_BYTES: u64 = 1 << PAGE_BITS;
 /// Chunks of a page, as a power of two.
 const PAGE_CHUNK_BITS: u32 = PAGE_BITS - CHUNK_BITS;
+/// A set with more than this many times as many chunks as the other is searched, not walked.
+const MANY_TIMES: usize = 8;
+/// Up to so many chunks are looked through one by one: most steps touch few.
+const CHUNKS_LINEAR: usize = 8;
 /// Whoever wants a rough picture gets numbers of blocks, each of so many chunks as two to this power.
 const BLOCK_BITS: u32 = 3;
 
@@ -55,6 +59,24 @@ impl Touched {
     /// Whether the two have a byte in common that either wrote.
     #[must_use]
     pub fn conflicts(&self, other: &Self) -> bool {
+        let (few, many) =
+            if self.numbers.len() < other.numbers.len() { (self, other) } else { (other, self) };
+        let chunks = if few.numbers.len() * MANY_TIMES < many.numbers.len() {
+            few.conflicts_where_searched(many)
+        } else {
+            few.conflicts_where_walked(many)
+        };
+        chunks || self.overwrites(other) || other.overwrites(self)
+    }
+
+    fn conflicts_where_searched(&self, many: &Self) -> bool {
+        let mut chunks = self.numbers.iter().zip(&self.chunks);
+        chunks.any(|(number, chunk)| {
+            many.numbers.binary_search(number).is_ok_and(|at| chunk.conflicts(&many.chunks[at]))
+        })
+    }
+
+    fn conflicts_where_walked(&self, other: &Self) -> bool {
         let (mut mine, mut theirs) = (0, 0);
         while let (Some(a), Some(b)) = (self.numbers.get(mine), other.numbers.get(theirs)) {
             if a == b && self.chunks[mine].conflicts(&other.chunks[theirs]) {
@@ -63,7 +85,18 @@ impl Touched {
             mine += usize::from(a <= b);
             theirs += usize::from(b <= a);
         }
-        self.overwrites(other) || other.overwrites(self)
+        false
+    }
+
+    /// How many chunks and whole pages there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.numbers.len() + self.pages.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Whether a page that was written as a whole is touched by the other.
@@ -138,14 +171,19 @@ fn each_chunk(start: u64, size: u64, mut visit: impl FnMut(u64, u64) -> bool) ->
     false
 }
 
-/// [`Touched`] in the making: chunks are still in the order in which they were met.
+/// [`Touched`] in the making: chunks are still in the order in which they were met. Whoever makes many keeps
+/// one of these, whose lists have room from those before.
+#[derive(Clone, Debug, Default)]
 pub struct Touching {
     numbers: Vec<u64>,
     chunks: Vec<Chunk>,
     pages: Vec<u64>,
-    /// A hash table with open addressing: one more than the index in `chunks`, or 0 where it is empty.
+    /// A hash table with open addressing: one more than the index in `chunks`, or 0 where it is empty. While
+    /// there are few chunks it has no places.
     table: Vec<u32>,
     last: usize,
+    /// The chunks by number, when they are put in order.
+    order: Vec<(u64, u32)>,
 }
 
 impl Touching {
@@ -153,13 +191,8 @@ impl Touching {
     #[must_use]
     pub fn new(accesses: usize) -> Self {
         let room = accesses.clamp(16, 256).next_power_of_two();
-        Self {
-            numbers: Vec::with_capacity(room / 2),
-            chunks: Vec::with_capacity(room / 2),
-            pages: Vec::new(),
-            table: vec![0; room],
-            last: 0,
-        }
+        let (numbers, chunks) = (Vec::with_capacity(room / 2), Vec::with_capacity(room / 2));
+        Self { numbers, chunks, ..Self::default() }
     }
 
     fn slot(&self, number: u64) -> usize {
@@ -177,8 +210,22 @@ impl Touching {
         if self.numbers.get(self.last) == Some(&number) {
             return &mut self.chunks[self.last];
         }
+        if self.table.is_empty() {
+            if let Some(at) = self.numbers.iter().position(|known| *known == number) {
+                self.last = at;
+                return &mut self.chunks[at];
+            }
+            if self.numbers.len() < CHUNKS_LINEAR {
+                self.last = self.numbers.len();
+                self.numbers.push(number);
+                self.chunks.push(Chunk::default());
+                return &mut self.chunks[self.last];
+            }
+        }
         if 2 * (self.numbers.len() + 1) > self.table.len() {
-            self.table = vec![0; 2 * self.table.len()];
+            let places = (2 * self.table.len()).max(4 * CHUNKS_LINEAR);
+            self.table.clear();
+            self.table.resize(places, 0);
             for at in 0..self.numbers.len() {
                 let slot = self.slot(self.numbers[at]);
                 self.table[slot] = u32::try_from(at + 1).expect("fewer than 2^32 chunks");
@@ -227,21 +274,28 @@ impl Touching {
         self.pages.extend(&other.pages);
     }
 
+    /// What was touched since this was last asked.
     #[must_use]
-    pub fn finish(self) -> Touched {
-        let mut pages = self.pages;
+    pub fn finish(&mut self) -> Touched {
+        let mut pages = std::mem::take(&mut self.pages);
         pages.sort_unstable();
         pages.dedup();
-        let mut order: Vec<(u64, u32)> = self.numbers.into_iter().zip(0..).collect();
+        let Self { numbers, chunks, table, last, order, .. } = self;
+        order.clear();
+        order.extend(numbers.drain(..).zip(0..));
         if !pages.is_empty() {
             order.retain(|(number, _)| pages.binary_search(&(number >> PAGE_CHUNK_BITS)).is_err());
         }
         order.sort_unstable();
-        Touched {
+        let touched = Touched {
             numbers: order.iter().map(|(number, _)| *number).collect(),
-            chunks: order.iter().map(|(_, at)| self.chunks[*at as usize]).collect(),
+            chunks: order.iter().map(|(_, at)| chunks[*at as usize]).collect(),
             pages,
-        }
+        };
+        chunks.clear();
+        table.clear();
+        *last = 0;
+        touched
     }
 }
 

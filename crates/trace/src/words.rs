@@ -44,10 +44,12 @@ impl Words {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The words of this set together with those that hold the bytes `more`.
+    /// The words of this set together with those that hold the bytes `more`; without any it stays one and the
+    /// same.
     #[must_use]
     pub fn with(&self, more: impl IntoIterator<Item = PhysAddr>) -> Self {
-        self.iter().chain(more).collect()
+        let mut more = more.into_iter().peekable();
+        if more.peek().is_none() { self.clone() } else { self.iter().chain(more).collect() }
     }
 }
 

@@ -18,14 +18,14 @@ use trace::{Actor, ActorSet, ChoiceSet};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PreemptionBound {
     pub preemptions_max: u32,
-    #[serde(skip)]
+    #[serde(skip, default = "History::without_initials")]
     history: History,
 }
 
 impl PreemptionBound {
     #[must_use]
     pub fn new(preemptions_max: u32) -> Self {
-        Self { preemptions_max, history: History::default() }
+        Self { preemptions_max, history: History::without_initials() }
     }
 
     /// Whether `actor` can be chosen at `node` within the bound.
@@ -37,19 +37,32 @@ impl PreemptionBound {
     /// allows.
     fn mark(&self, at: usize, path: &[Taken], nodes: &mut Nodes, wanted: impl Fn(&ChoiceSet) -> ActorSet) {
         for at in [at, self.block_start(path, at)] {
-            let node = &nodes.list[at];
-            let wanted = wanted(&node.enabled);
-            let affordable: ActorSet = wanted.iter().filter(|&actor| self.affords(node, actor)).collect();
-            nodes.cut |= affordable.len() < wanted.len();
-            nodes.mark_all(at, &affordable);
+            self.mark_at(at, nodes, &wanted);
         }
     }
 
+    fn mark_at(&self, at: usize, nodes: &mut Nodes, wanted: impl Fn(&ChoiceSet) -> ActorSet) {
+        let node = &nodes.list[at];
+        let wanted = wanted(&node.enabled);
+        let affordable: ActorSet = wanted.iter().filter(|&actor| self.affords(node, actor)).collect();
+        nodes.cut |= affordable.len() < wanted.len();
+        nodes.mark_all(at, &affordable);
+    }
+
+    /// The same as [`PreemptionBound::mark`] where the later thread is wanted, or else everybody: races are
+    /// many, and most are marked already.
     fn mark_race(&self, race: &ReversibleRace, path: &[Taken], nodes: &mut Nodes) {
-        self.mark(race.at, path, nodes, |enabled| match enabled.contains_actor(race.prefer) {
-            true => std::iter::once(race.prefer).collect(),
-            false => enabled.actors().collect(),
-        });
+        for at in [race.at, self.block_start(path, race.at)] {
+            let node = &nodes.list[at];
+            if node.enabled.contains_actor(race.prefer) {
+                match self.affords(node, race.prefer) {
+                    true => nodes.mark_actor(at, race.prefer),
+                    false => nodes.cut = true,
+                }
+            } else {
+                self.mark_at(at, nodes, |enabled| enabled.actors().collect());
+            }
+        }
     }
 
     /// Where the thread chosen at `at` got the processor that it then kept, perhaps in the middle of

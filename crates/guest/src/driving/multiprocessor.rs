@@ -61,7 +61,7 @@ use class::{Class, Classified};
 use context::{Context, ContextState, Role};
 pub use counters::Counters;
 use counters::Rule;
-use halves::Half;
+use halves::{Decoded, Half};
 pub use knowledge::Knowledge;
 use machine::board::TimerMode;
 use machine::{Kinds, Machine, StopSet, WordSet};
@@ -122,6 +122,7 @@ pub struct Multiprocessor {
     limits: Limits,
     /// Stores that others do not see yet, if processors have store buffers.
     buffers: Option<Box<StoreBuffers>>,
+    decoded: Decoded,
 }
 
 /// How many instructions a step may have, and whether it is still wanted.
@@ -158,6 +159,7 @@ impl Clone for Multiprocessor {
             ends: self.ends.clone(),
             limits: self.limits.clone(),
             buffers: self.buffers.clone(),
+            decoded: Decoded::default(),
         }
     }
 
@@ -220,6 +222,7 @@ impl Multiprocessor {
             ends: Arc::default(),
             limits: Limits { instructions_max: STEP_INSTRUCTIONS_MAX, cancelled: None },
             buffers: None,
+            decoded: Decoded::default(),
         };
         subject.compile(&PointSet::default());
         subject
@@ -358,18 +361,21 @@ impl Multiprocessor {
             };
             (store.phys, store.size, store.pc) == (access.phys, access.size, access.pc)
         };
+        let Some(so_far) = class else { return };
         for access in &recording.accesses[recorded..] {
-            match class {
+            let shown = match held_back(access) {
                 // A store is one when it leaves the buffer.
-                Some(_) if held_back(access) && access.kind == AccessKind::Write => {}
-                Some(known) if held_back(access) => {
-                    known.access(cpu, &Access { kind: AccessKind::Read, ..*access }, &recording.known);
+                true if access.kind == AccessKind::Write => true,
+                true => {
+                    so_far.access(cpu, &Access { kind: AccessKind::Read, ..*access }, &recording.known);
+                    true
                 }
-                Some(known) if recording.known.first_of(access.phys, access.size.into()).is_some() => {
-                    known.access(cpu, access, &recording.known);
-                }
-                // Communication that the points do not show, or something to end the execution.
-                _ => *class = None,
+                false => so_far.access(cpu, access, &recording.known),
+            };
+            // Communication that the points do not show, or something to end the execution.
+            if !shown {
+                *class = None;
+                return;
             }
         }
     }
@@ -418,7 +424,7 @@ impl Multiprocessor {
             return self.wait(cpu);
         }
         let context = &mut self.contexts[usize::from(cpu.0)];
-        context.half = Half::of(&self.machine, cpu, access);
+        context.half = Half::of(&self.machine, &mut self.decoded, cpu, access);
         context.about = of_machine(access);
         self.point(PointKind::Access, cpu)
     }
@@ -483,7 +489,10 @@ impl Subject for Multiprocessor {
             let starving = |cpu: &CpuId| self.contexts[usize::from(cpu.0)].standing == ContextState::Starving;
             ready = self.cpus().filter(starving).map(Choice::from).collect();
         }
-        if ready.is_empty() { ready } else { ready.iter().chain(self.timers().map(Choice::from)).collect() }
+        if !ready.is_empty() {
+            self.timers().for_each(|timer| _ = ready.insert(timer.into()));
+        }
+        ready
     }
 
     fn current(&self) -> Option<Actor> {

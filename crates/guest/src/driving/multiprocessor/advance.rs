@@ -115,7 +115,8 @@ impl Multiprocessor {
         // The processor was chosen where it stood before this very access, which it may now make. It may
         // stand there for another reason than that access, which has its halves all the same.
         if !std::mem::replace(&mut going.divided, true) {
-            self.context(cpu).half = Half::of(&self.machine, cpu, access);
+            let half = Half::of(&self.machine, &mut self.decoded, cpu, access);
+            self.context(cpu).half = half;
             self.foresee(cpu, access);
             going.until.on = going.until.on.and(self.buffer_kinds(cpu));
         }

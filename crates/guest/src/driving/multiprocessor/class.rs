@@ -35,9 +35,9 @@ fn mix(a: u64, b: u64) -> u64 {
 }
 
 impl Class {
-    /// Takes note of an access of a processor to a word of the set.
-    pub fn access(&mut self, cpu: CpuId, access: &Access, known: &WordSet) {
-        self.by(cpu.0 % 8, access, known);
+    /// Takes note of an access of a processor, if it is to a word of the set. Whether it is.
+    pub fn access(&mut self, cpu: CpuId, access: &Access, known: &WordSet) -> bool {
+        self.by(cpu.0 % 8, access, known)
     }
 
     /// Takes note that a store has left a processor's store buffer. A load from the buffer counts as one from
@@ -46,11 +46,13 @@ impl Class {
         self.by(8 + cpu.0 % 8, access, known);
     }
 
-    fn by(&mut self, who: u8, access: &Access, known: &WordSet) {
+    fn by(&mut self, who: u8, access: &Access, known: &WordSet) -> bool {
+        let mut is_known = false;
         let made = &mut self.made[usize::from(who)];
         *made += 1;
         let own = mix(u64::from(who) << 32 | u64::from(*made), access.kind as u64 + 1);
         for word in words(access.phys, access.size).filter(|&word| known.contains(PhysAddr(word))) {
+            is_known = true;
             let past = self.past.entry(word).or_default();
             let seen = mix(own ^ word.rotate_left(20), past.write);
             if access.kind == AccessKind::Read {
@@ -62,6 +64,7 @@ impl Class {
                 *past = Past { write, reads: 0 };
             }
         }
+        is_known
     }
 
     /// Memory of its own, about.

@@ -16,14 +16,28 @@
 
 use super::Multiprocessor;
 use crate::elf::code;
+use crate::state::Architecture;
 use crate::view::architecture;
 use machine::{Access as Accessed, Kinds, Machine, Stop, StopSet};
+use rustc_hash::FxHashMap;
 use trace::{Access, AccessKind, CpuId, PhysAddr, PointKind, StepEnd};
 
 /// The widest operand that is divided.
 const BYTES_MAX: u32 = 8;
 const PAGE_BYTES: u64 = 4096;
 const INSTRUCTION_BYTES_MAX: usize = 15;
+
+/// Instructions that were looked at, by their bytes: processors stand before the same ones all the time. A
+/// table only: it changes nothing but speed, so a clone begins with an empty one.
+#[derive(Default)]
+pub(super) struct Decoded(FxHashMap<(Architecture, [u8; INSTRUCTION_BYTES_MAX]), bool>);
+
+impl Decoded {
+    fn updates_memory(&mut self, architecture: Architecture, bytes: [u8; INSTRUCTION_BYTES_MAX]) -> bool {
+        let look = || code::updates_memory(architecture, &bytes);
+        *self.0.entry((architecture, bytes)).or_insert_with(look)
+    }
+}
 
 /// How far a processor has come with the instruction that it stands before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,18 +50,23 @@ pub enum Half {
 
 impl Half {
     /// The first half of an instruction that is about to make this access, if it has halves.
-    pub fn of(machine: &Machine, cpu: CpuId, access: &Accessed) -> Option<Self> {
+    pub(super) fn of(
+        machine: &Machine,
+        decoded: &mut Decoded,
+        cpu: CpuId,
+        access: &Accessed,
+    ) -> Option<Self> {
         let &Accessed { address: addr, size, atomic, pc, .. } = access;
         let phys = access.physical?;
         let fits = size <= BYTES_MAX && phys.0 % PAGE_BYTES + u64::from(size) <= PAGE_BYTES;
-        let divided = !atomic && fits && updates_memory(machine, cpu);
+        let divided = !atomic && fits && updates_memory(machine, decoded, cpu);
         divided.then_some(Self::Before(Access { phys, addr, size, kind: AccessKind::Read, atomic, pc }))
     }
 }
 
 /// Whether the instruction that a processor stands before reads and writes the same operand in memory,
 /// without LOCK.
-fn updates_memory(machine: &Machine, id: CpuId) -> bool {
+fn updates_memory(machine: &Machine, decoded: &mut Decoded, id: CpuId) -> bool {
     let mut bytes = [0; INSTRUCTION_BYTES_MAX];
     let pc = machine.pc(id);
     // The last bytes of a page may be all that is there.
@@ -57,7 +76,7 @@ fn updates_memory(machine: &Machine, id: CpuId) -> bool {
     if !there {
         return false;
     }
-    code::updates_memory(architecture(machine, id), &bytes)
+    decoded.updates_memory(architecture(machine, id), bytes)
 }
 
 impl Multiprocessor {
