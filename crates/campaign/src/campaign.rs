@@ -227,6 +227,7 @@ impl<'a> Campaign<'a> {
         let unwanted: Cancelled = Arc::new(move || asked.load(Ordering::Relaxed) || late());
         for world in [&mut setting.watched, &mut setting.unwatched] {
             world.subject.cancel_when(unwanted.clone());
+            world.observer.cancel_when(unwanted.clone());
         }
         let threads = ThreadPoolBuilder::new().num_threads(setting.cores).build().ok();
         Self {
@@ -283,7 +284,9 @@ impl<'a> Campaign<'a> {
             search.round(&mut workers, &*late);
         }
         campaign.learn_races(JobId(0), &search, true);
-        let world = campaign.setting.unwatched.clone();
+        // A test may run for longer than there is time.
+        let mut world = campaign.setting.unwatched.clone();
+        world.subject.cancel_when(late.clone());
         let first =
             explore::strategies::replay(world, &points, &Schedule::default(), options().depth_max, false);
         let threads: BTreeSet<ThreadId> = first.path.iter().map(|taken| taken.step.thread).collect();

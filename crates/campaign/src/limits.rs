@@ -12,6 +12,9 @@ use explore::jobs::Heuristics;
 use guest::driving::uniprocessor::Patience;
 use std::collections::BTreeMap;
 
+/// Between two points that are no single accesses lie at least about so many instructions.
+const POINT_INSTRUCTIONS: u64 = 8;
+
 /// The limits that were changed, by name.
 pub type Changes = BTreeMap<String, u64>;
 
@@ -154,6 +157,18 @@ impl Limits {
         Ok(limits)
     }
 
+    /// These limits once a run in which nobody was preempted has come to its end after so many instructions: the
+    /// first execution of a space is that run, however many points it passes. What was `changed` stays.
+    #[must_use]
+    pub fn after_run(mut self, instructions: Option<u64>, changed: &Changes) -> Self {
+        const NAME: &str = "loop-first-points";
+        if let (Some(instructions), false) = (instructions, changed.contains_key(NAME)) {
+            let points = &mut self.constants.first_points_max;
+            *points = (*points).max(instructions / POINT_INSTRUCTIONS);
+        }
+        self
+    }
+
     /// The constants by which endless loops are recognised, where points are single accesses or not.
     pub const fn constants(&self, single_accesses: bool) -> Constants {
         let first_points_max = match single_accesses {
@@ -209,6 +224,20 @@ mod tests {
             let usual = Limits::new(false);
             assert!(others.into_iter().all(|other| (other.get)(&changed) == (other.get)(&usual)));
         }
+    }
+
+    /// A test that asks for the time in a loop passes hundreds of thousands of points and ends.
+    #[test]
+    fn a_run_that_ended_is_no_endless_loop() {
+        let first_points = |instructions, changes: &[(&str, u64)]| {
+            let changes = changes.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            let limits = Limits::changed(false, &changes).unwrap_or_else(|_| panic!("a known name"));
+            limits.after_run(instructions, &changes).constants.first_points_max
+        };
+        assert_eq!(first_points(None, &[]), 1 << 16);
+        assert_eq!(first_points(Some(100_000), &[]), 1 << 16);
+        assert_eq!(first_points(Some(8_000_000), &[]), 1_000_000);
+        assert_eq!(first_points(Some(8_000_000), &[("loop-first-points", 77)]), 77);
     }
 
     #[test]

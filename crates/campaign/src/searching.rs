@@ -9,10 +9,9 @@ use explore::jobs::{Job, Selection};
 use explore::sample::Sample;
 use explore::strategies::{DelayBound, Dpor, PreemptionBound, Walks};
 use explore::tally::{Counts, ExecutionSummary};
-use explore::{Bound, Observer, Options, Scout, Search, Verdict, Workers};
+use explore::{Bound, Notes, Observer, Options, Scout, Search, Verdict, Workers};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use trace::{PhysAddr, Schedule, Subject};
+use trace::{PhysAddr, Subject};
 
 #[derive(Serialize, Deserialize)]
 pub enum Searching {
@@ -78,7 +77,7 @@ impl Searching {
         }
     }
 
-    pub fn notes(&self) -> &BTreeMap<Race, Schedule> {
+    pub fn notes(&self) -> &Notes<Race> {
         ask!(self, search => search.notes())
     }
 

@@ -8,6 +8,9 @@ use crate::{
 use std::sync::Arc;
 use trace::Step;
 
+/// After how many moments of a step a detector of races asks whether anybody still waits for it.
+const MOMENTS_UNASKED: u32 = 16;
+
 /// Which detectors watch. Those whose findings are certain always do; those that judge can be left out.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -107,18 +110,21 @@ impl Detectors {
 
     /// Adds what is wrong with `step`, the finding that tells most first.
     pub fn observe(&mut self, step: &Step, findings: &mut Vec<Finding>) {
-        self.observe_with(None, step, findings, &mut Vec::new());
+        self.observe_with(None, step, findings, &mut Vec::new(), &|| false);
     }
 
     /// Like [`Self::observe`], together with a detector of races, which has watched from the beginning of the
-    /// execution or begins now.
+    /// execution or begins now. A long step may take it long; `unwanted` is asked now and then whether to leave
+    /// off. `false`: it did, and neither what was reported nor what the detectors have become is of any use.
     pub fn observe_with(
         &mut self,
         mut race_detector: Option<&mut RaceDetector>,
         step: &Step,
         findings: &mut Vec<Finding>,
         races: &mut Vec<Race>,
-    ) {
+        unwanted: &dyn Fn() -> bool,
+    ) -> bool {
+        let (mut moments, mut is_unwanted) = (0u32, false);
         let mut all = self.all.each();
         let mut found = [const { Vec::new() }; DETECTORS];
         let mut without_progress = Vec::new();
@@ -129,8 +135,12 @@ impl Detectors {
                 }
             }
             self.no_progress.observe(moment, &mut without_progress);
-            if let Some(detector) = &mut race_detector {
+            if let Some(detector) = &mut race_detector
+                && !is_unwanted
+            {
                 detector.observe(moment, races);
+                moments += 1;
+                is_unwanted = moments.is_multiple_of(MOMENTS_UNASKED) && unwanted();
             }
         });
         let is_news = |finding: &Finding| {
@@ -141,6 +151,7 @@ impl Detectors {
             true => findings.extend(found),
             false => findings.extend(found.filter(is_news)),
         }
+        !is_unwanted
     }
 
     /// From now on findings with this signature or this cause are not reported.

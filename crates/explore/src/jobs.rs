@@ -612,14 +612,14 @@ impl Plan {
     }
 
     /// All races with what is known of them now. A race is benign if each of its instructions that can have a
-    /// point had one in a space that was exhausted.
+    /// point had one in a space that was exhausted; where none can have one, any space that was.
     #[must_use]
     pub fn races(&self) -> RaceLog {
         let mut races = self.races.clone();
-        let verified = |pc| {
-            let with_point =
-                |job: &&Job| job.is_whole() && job.state.is_verified() && self.has(&job.points, &rule(pc));
-            !self.preemptible.contains(&pc) || self.jobs.iter().any(|job| with_point(&job))
+        let exhausted = || self.jobs.iter().filter(|job| job.is_whole() && job.state.is_verified());
+        let verified = |pc| match self.preemptible.contains(&pc) {
+            true => exhausted().any(|job| self.has(&job.points, &rule(pc))),
+            false => exhausted().next().is_some(),
         };
         let benign: Vec<_> = races
             .iter()

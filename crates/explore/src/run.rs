@@ -255,6 +255,9 @@ impl<S: Subject, O: Observer> Runner<S, O> {
             return step;
         }
         self.live.observer.observe(&step, &mut self.seen);
+        if self.live.observer.is_cut_short() {
+            return Step { end: StepEnd::Cancelled, ..step };
+        }
         for mut finding in self.seen.findings.drain(..) {
             let subject = &self.live.subject;
             match finding.kind {

@@ -5,6 +5,7 @@
 
 use crate::estimate::Forecast;
 use crate::execution::{End, Execution, Taken};
+use crate::notes::Notes;
 use crate::run::Strategy;
 use crate::search::{Options, Until};
 use crate::tally::{Counts, ExecutionSummary, Tally};
@@ -13,10 +14,10 @@ use crate::workers::Workers;
 use crate::world::Observer;
 use detect::Limits;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use trace::{PhysAddr, PointKind, Schedule, Subject, VirtAddr};
+use trace::{PhysAddr, PointKind, Subject, VirtAddr};
 
 /// Gives the strategy of the n-th execution.
 pub trait Sampler: Sync {
@@ -77,7 +78,7 @@ impl<P: Sampler, N: Clone + Ord + Send> Sample<P, N> {
     }
 
     #[must_use]
-    pub const fn notes(&self) -> &BTreeMap<N, Schedule> {
+    pub const fn notes(&self) -> &Notes<N> {
         &self.tally.notes
     }
 

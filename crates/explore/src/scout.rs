@@ -23,6 +23,7 @@
 use crate::estimate::{Estimate, Forecast, Sighting};
 use crate::execution::{Decision, End, Execution, Taken};
 use crate::footprint::Footprint;
+use crate::notes::Notes;
 use crate::order::Order;
 use crate::run::{Runner, Strategy};
 use crate::search::{Options, Until};
@@ -98,7 +99,7 @@ impl<N: Clone + Ord + Send> Scout<N> {
     }
 
     #[must_use]
-    pub const fn notes(&self) -> &BTreeMap<N, Schedule> {
+    pub const fn notes(&self) -> &Notes<N> {
         &self.tally.notes
     }
 

@@ -19,6 +19,7 @@
 
 use crate::estimate::{Estimate, Forecast, Sighting};
 use crate::execution::End;
+use crate::notes::Notes;
 use crate::order::Order;
 use crate::run::{Bounds, Runner};
 use crate::tally::{Counts, ExecutionSummary, Tally};
@@ -33,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use trace::{PhysAddr, PointKind, Remark, Schedule, Subject, VirtAddr};
+use trace::{PhysAddr, PointKind, Remark, Subject, VirtAddr};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -164,7 +165,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
 
     /// What was noted, each with the first schedule under which it was.
     #[must_use]
-    pub const fn notes(&self) -> &BTreeMap<N, Schedule> {
+    pub const fn notes(&self) -> &Notes<N> {
         &self.tally.notes
     }
 

@@ -10,6 +10,7 @@
 //! run in the order of a rank that the caller gives, so that the most promising come first.
 
 use crate::execution::{Execution, Taken};
+use crate::notes::Notes;
 use crate::run::Runner;
 use crate::search::Until;
 use crate::strategies::Replay;
@@ -17,7 +18,7 @@ use crate::tally::{Counts, Tally};
 use crate::verdict::Found;
 use crate::workers::Workers;
 use crate::world::Observer;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use trace::{Access, Choice, Schedule, Subject};
@@ -132,7 +133,7 @@ impl<N: Clone + Ord + Send> Sweep<N> {
     }
 
     #[must_use]
-    pub const fn notes(&self) -> &BTreeMap<N, Schedule> {
+    pub const fn notes(&self) -> &Notes<N> {
         &self.tally.notes
     }
 

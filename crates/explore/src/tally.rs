@@ -2,12 +2,13 @@
 //! too.
 
 use crate::execution::{End, Execution};
+use crate::notes::Notes;
 use crate::run::{Effort, Runner};
 use crate::verdict::{Found, Verdict};
 use crate::world::Observer;
 use detect::{Progress, Signature};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use trace::{Point, PointKind, Remark, Schedule, StepEnd, Subject, VirtAddr};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -54,7 +55,7 @@ pub struct Tally<N: Ord> {
     /// The findings, one of each signature, in the order found.
     pub found: Vec<Found>,
     /// What was noted, with the first schedule under which it was.
-    pub notes: BTreeMap<N, Schedule>,
+    pub notes: Notes<N>,
     pub unsupported: Option<Unsupported>,
     pub counts: Counts,
     /// What executions without a finding needed.
@@ -74,7 +75,7 @@ impl<N: Ord> Default for Tally<N> {
     fn default() -> Self {
         Self {
             found: Vec::new(),
-            notes: BTreeMap::new(),
+            notes: Notes::default(),
             unsupported: None,
             counts: Counts::default(),
             progress: Progress::default(),
@@ -95,11 +96,7 @@ impl<N: Clone + Ord> Tally<N> {
             End::DepthLimit => self.counts.too_deep += 1,
             End::Nobody | End::Cancelled | End::Diverged { .. } => {}
         }
-        for note in runner.notes() {
-            if !self.notes.contains_key(note) {
-                self.notes.insert(note.clone(), execution.schedule());
-            }
-        }
+        self.notes.add(runner.notes(), || execution.schedule());
         if execution.is_complete() && execution.findings.is_empty() {
             self.progress.add(runner.world().observer.completed());
         }
@@ -146,9 +143,7 @@ impl<N: Clone + Ord> Tally<N> {
             found.interleaving += self.counts.interleavings;
             self.add_found(found);
         }
-        for (note, schedule) in later.notes {
-            self.notes.entry(note).or_insert(schedule);
-        }
+        self.notes.merge(later.notes);
         self.unsupported = self.unsupported.take().or(later.unsupported);
         self.counts.add(later.counts);
         self.progress.add(later.progress);

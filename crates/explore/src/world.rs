@@ -26,6 +26,12 @@ pub trait Observer: Clone + Send {
 
     fn observe(&mut self, step: &Step, seen: &mut Observed<Self::Note>);
 
+    /// Whether it left off in the middle of the last step, because the work is no longer wanted. Then the
+    /// execution counts no more than one whose subject was cancelled.
+    fn is_cut_short(&self) -> bool {
+        false
+    }
+
     /// Limits for telling an endless loop, in force from now on.
     fn set_limits(&mut self, _limits: Limits) {}
 

@@ -32,7 +32,7 @@ use detect::{Detectors, Race, RaceLog};
 use explore::sample::{Sample, Sampler};
 use explore::strategies::{Pcts, Poss, PreemptionBound, RandomWalks};
 use explore::tally::Tally;
-use explore::{Communication, Found, Noted, Options, Search, Sweep, Until, Workers, World};
+use explore::{Communication, Found, Noted, Notes, Options, Search, Sweep, Until, Workers, World};
 use guest::driving::multiprocessor::{Classes, Multiprocessor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -506,7 +506,7 @@ fn late_or_short(late: Cancelled, memory_is_short: Cancelled, short: Arc<AtomicB
 }
 
 /// The instructions that take part in races.
-fn racing(notes: &BTreeMap<Noted, Schedule>) -> BTreeSet<VirtAddr> {
+fn racing(notes: &Notes<Noted>) -> BTreeSet<VirtAddr> {
     let races = notes.keys().filter_map(|noted| match noted {
         Noted::Race(race) => Some([race.first.pc, race.second.pc]),
         _ => None,

@@ -433,6 +433,22 @@ fn races_are_judged_by_what_was_exhausted() {
     }
 }
 
+/// Where nobody can be preempted at either instruction, any exhausted space tells, but there must be one.
+#[test]
+fn without_an_exhausted_space_no_race_is_without_harm() {
+    let mut race = race(1, 2);
+    race.first.locks = [detect::INTERRUPTS].into_iter().collect();
+    race.second.locks = race.first.locks.clone();
+    let mut plan = plan("- lock");
+    let empty = id(&plan, "-");
+    plan.saw(empty, [&race], true);
+    let status = |plan: &Plan| plan.races().iter().map(|known| known.status).collect::<Vec<_>>();
+    follow(&mut plan, 60.0, "- 40 9\nlock 40 9");
+    assert_eq!(status(&plan), [RaceStatus::Untested]);
+    follow(&mut plan, 60.0, "- 50 exhausted");
+    assert_eq!(status(&plan), [RaceStatus::Benign]);
+}
+
 #[test]
 fn what_was_verified_is_reported_once() {
     let mut plan = plan("- lock unlock");

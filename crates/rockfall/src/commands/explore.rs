@@ -395,7 +395,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         crate::interrupt::listen();
     }
     arguments.how.expect_folders()?;
-    let target = target::load(&arguments.target)?;
+    let mut target = target::load(&arguments.target)?;
     if arguments.target.show_limits {
         print!("{}", target.limits_table());
         return Ok(Verdict::Fine);
@@ -410,6 +410,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         crate::points::list(&world, &arguments.how.points, &place, &data);
         return Ok(Verdict::Fine);
     }
+    target.limits = target.limits.after_run(sample.instructions, &target.recipe.limits);
     let how = How { limits: target.limits, ..arguments.how.clone() };
     let mut kept = Kept::open(&target, &how)?;
     explore(&target, &world, &how, sample, &mut kept)

@@ -213,7 +213,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     if !arguments.target.smp.linux.is_empty() || !arguments.target.smp.begin.is_empty() {
         return crate::smp::test::run(arguments);
     }
-    let target = target::load(&arguments.target)?;
+    let mut target = target::load(&arguments.target)?;
     if arguments.target.show_limits {
         print!("{}", target.limits_table());
         return Ok(Verdict::Fine);
@@ -225,6 +225,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         .iter()
         .try_for_each(|job| crate::points::check(&job.points, &target.kernel, target.programs()))?;
     let Checked { started, sample, .. } = crate::target::start_checked(&target, Some(arguments.budget))?;
+    target.limits = target.limits.after_run(sample.instructions, &target.recipe.limits);
     let (folder, record) = open_folder(&target, arguments)?;
     let plain = target.world(started);
     let kernel = Arc::clone(&target.kernel);
