@@ -73,6 +73,15 @@ handlers! {
         let rip = exec.cpu.code_offset(exec.engine.code.address(s.op));
         s.leave(Why::Break, rip)
     }
+    /// Start of a block at an address that some runs note.
+    fn note(s) {
+        if notes(&mut *s.f, s.op) {
+            return s.next(1);
+        }
+        let exec = exec_of(s.f);
+        let rip = exec.cpu.code_offset(exec.engine.code.address(s.op));
+        s.leave(Why::Break, rip)
+    }
     /// Stub: the way out of a block whose successor is not known yet.
     #[cold]
     fn unlinked(s) {
@@ -352,6 +361,14 @@ fn fused<const K: u8, const Z: usize, const CC: u8>(s: &mut State, a: u64, b: u6
 unsafe fn exec_of<'a>(f: *mut Frame) -> &'a mut Exec<'a> {
     // SAFETY: the frame is only used while the `Exec` that made it waits for compiled code to return.
     unsafe { &mut *(*f).exec.cast::<Exec<'a>>() }
+}
+
+/// Notes that the block of this operation comes next, if the run wants that. False if it must be seen to first.
+#[inline(never)]
+unsafe fn notes(f: &mut Frame, op: *const Op) -> bool {
+    // SAFETY: the frame is that of the running compiled code.
+    let x = unsafe { exec_of(f) };
+    x.passes(x.engine.code.address(op), &f.regs)
 }
 
 /// Executes the instruction of the present operation in the second tier. Gives how many slots further to go

@@ -9,7 +9,7 @@ mod flow;
 mod moves;
 
 use super::code::{Code, ENDS, Key, Meta, Slot, length};
-use super::control::{elsewhere, generic, jump_direct, outside, stop_here, unlinked};
+use super::control::{elsewhere, generic, jump_direct, note, outside, stop_here, unlinked};
 use super::handlers::*;
 use super::op::{Far, Handler, INSTRUCTIONS_MAX, Links, Op};
 use super::operands::{Address, may_fuse, offset, plain, plain_string};
@@ -42,6 +42,9 @@ pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
         b.emit(stop_here, plain(), 0, 1, true);
         return b.finish(1);
     }
+    if b.code.notes.contains(&key.linear) && key.mode & MODE_PAST_STOP == 0 {
+        b.emit(note, plain(), 0, 1, false);
+    }
     let bitness = match key.mode & (MODE_32 | MODE_64) {
         0 => 16,
         MODE_32 => 32,
@@ -54,7 +57,7 @@ pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
     let mut bytes = 0;
     while b.count < INSTRUCTIONS_MAX && bytes < page.len() - start {
         let linear = key.linear + bytes as u64;
-        if b.count > 0 && b.code.stops.contains(&linear) {
+        if b.count > 0 && b.code.is_cut_at(linear) {
             break;
         }
         match ahead.take() {
@@ -76,8 +79,8 @@ pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
             b.generic(&instr, linear, ended);
         } else if may_fuse(&instr) && b.count + 2 <= INSTRUCTIONS_MAX && decoder.can_decode() {
             let next = decoder.decode();
-            let stops_between = b.code.stops.contains(&(key.linear + bytes as u64));
-            if !stops_between && b.fused(&instr, &next, linear) {
+            let is_cut = b.code.is_cut_at(key.linear + bytes as u64);
+            if !is_cut && b.fused(&instr, &next, linear) {
                 bytes += next.len();
                 ended = true;
             } else {
