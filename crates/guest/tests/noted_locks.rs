@@ -72,6 +72,7 @@ fn told(run: &mut FreeRun) -> All {
 /// A run that is narrated stops everywhere.
 #[test]
 fn notes_tell_what_stops_tell() {
+    let mut in_handlers = 0;
     for test in ["apart", "talk", "tally", "kin"] {
         let guest = small(test);
         let mut noting = run(&guest, Watching { locks: true, accesses: false });
@@ -84,14 +85,19 @@ fn notes_tell_what_stops_tell() {
         if let Some(at) = differs {
             panic!("{test}: the {at}th is noted as {:?}, and is {:?}", noted[at], stopped[at]);
         }
-        assert_eq!((noted.len(), end), (stopped.len(), stopped_end), "{test}");
+        assert_eq!(end, stopped_end, "{test}");
+        // A run that follows another ends before what is told at the last stop of that one.
+        let last = noting.subject().machine.pc(noting.subject().cpu());
+        assert!(noted.len() >= stopped.len(), "{test}: {} and {}", noted.len(), stopped.len());
+        assert!(noted[stopped.len()..].iter().all(|(.., pc)| *pc == last), "{test}");
         assert_eq!(printed, stopped_printed, "{test}");
         assert!(!printed.is_empty(), "{test}");
         let count = |is: fn(&Action) -> bool| noted.iter().filter(|(_, action, _)| is(action)).count();
-        assert!(count(|action| matches!(action, Action::Lock { .. })) > 500, "{test}");
-        assert!(count(|action| matches!(action, Action::InterruptsOff)) > 500, "{test}");
-        assert!(count(|action| matches!(action, Action::InHandler { .. })) > 10, "{test}");
+        assert!(count(|action| matches!(action, Action::Lock { .. })) > 50, "{test}");
+        assert!(count(|action| matches!(action, Action::InterruptsOff)) > 1000, "{test}");
+        in_handlers += count(|action| matches!(action, Action::InHandler { .. }));
     }
+    assert!(in_handlers > 0);
 }
 
 /// The machine stops at most once where a spin lock is taken: the first time that the function is called from
