@@ -67,6 +67,8 @@ pub struct Lockdep {
     /// Whether any thread was seen to turn interrupts off.
     interrupts_seen_off: bool,
     ran: Option<ThreadId>,
+    /// The lock that was asked for just now, if there was nothing to say: nor is there when the thread has it.
+    checked: Option<(ThreadId, LockId, Taking)>,
     reported: Arc<BTreeSet<String>>,
 }
 
@@ -101,6 +103,10 @@ impl Detector<Finding> for Lockdep {
 impl Lockdep {
     fn act(&mut self, moment: &Moment<'_>, event: &Event, change: Change, findings: &mut Vec<Finding>) {
         let thread = moment.thread;
+        let checked = match event.action {
+            Action::InterruptsOff => None,
+            _ => self.checked.take(),
+        };
         if let Change::Released { lock, owner } = change
             && let Action::Unlock { .. } = event.action
         {
@@ -110,13 +116,17 @@ impl Lockdep {
             Action::LockInit { lock, subclass } => self.init(moment, event, (*lock, *subclass), findings),
             Action::LockRequest { lock, taking } => {
                 Arc::make_mut(&mut self.asked).insert(thread, (*lock, *taking));
-                if !self.is_checked(moment, (*lock, *taking), false) {
+                if self.is_checked(moment, (*lock, *taking), false) {
+                    self.checked = Some((thread, *lock, *taking));
+                } else {
                     let asked = self.asked(moment, event, (*lock, *taking), None);
                     self.check(moment, &asked, findings);
                 }
             }
             Action::Lock { lock, taking } => {
-                if !self.is_checked(moment, (*lock, *taking), true) {
+                if checked != Some((thread, *lock, *taking))
+                    && !self.is_checked(moment, (*lock, *taking), true)
+                {
                     let asked = self.asked(moment, event, (*lock, *taking), None);
                     self.check(moment, &asked, findings);
                 }

@@ -524,6 +524,11 @@ impl Board {
         self.serial[0].listens()
     }
 
+    /// Whether the guest has printed what nobody has taken yet.
+    pub(crate) fn has_output(&self) -> bool {
+        self.serial[0].has_output() || !self.debug_output.is_empty()
+    }
+
     /// Bytes the guest sent through the first serial port since last asked.
     pub fn take_serial_output(&mut self) -> Vec<u8> {
         self.serial[0].take_output()

@@ -36,6 +36,10 @@ use trace::{AccessKind, CpuId, PhysAddr, VirtAddr};
 pub const LOG_WORDS_MAX: usize = 1 << 17;
 /// How many changes of the interrupt flag are noted at most between two looks at them.
 const FLAG_CHANGES_MAX: usize = 1 << 12;
+/// How many addresses are noted at most between two looks at them.
+const PASSED_MAX: usize = 1 << 9;
+/// How many bytes of the stack are noted with an address.
+pub(crate) const STACK_TOP_BYTES: usize = 32;
 /// Free words kept for one stretch of compiled code.
 pub(crate) const LOG_SLACK: usize = 1 << 12;
 
@@ -121,6 +125,25 @@ pub struct FlagChange {
     pub pc: VirtAddr,
 }
 
+/// The state of the processor where a run went past an address of [`StopSet::noted`](crate::StopSet::noted).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The address.
+    pub pc: VirtAddr,
+    /// The general registers, in the order the processor encodes them.
+    pub regs: [u64; 16],
+    /// The privilege level.
+    pub ring: u8,
+    /// The root of the page tables.
+    pub cr3: u64,
+    /// What the stack pointer pointed to, as far as it could be read.
+    pub stack: [u8; STACK_TOP_BYTES],
+    /// How many bytes of that could be read.
+    pub stack_bytes: u8,
+    /// How many changes of the interrupt flag had been noted by then.
+    pub flag_changes_before: usize,
+}
+
 /// An entry of the log as a reader sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LogEntry {
@@ -195,6 +218,8 @@ pub struct Events {
     /// Changes of the interrupt flag, apart from the log: whoever wants to know nothing else is spared the
     /// stops. Whoever reads them takes them away.
     pub flag_changes: Vec<FlagChange>,
+    /// Addresses that were passed, see [`StopSet::noted`](crate::StopSet::noted); apart from the log too.
+    pub passed: Vec<Passed>,
     /// How many words the log may hold; see `Stop::LogFull`.
     pub limit_words: usize,
     pub(crate) words: Vec<u64>,
@@ -223,6 +248,7 @@ impl Events {
             happenings: false,
             flags: false,
             flag_changes: Vec::new(),
+            passed: Vec::new(),
             limit_words: LOG_WORDS_MAX,
             words: Vec::new(),
             translated: Vec::new(),
@@ -260,6 +286,7 @@ impl Events {
         self.words.clear();
         self.translated.clear();
         self.flag_changes.clear();
+        self.passed.clear();
         self.cpu = None;
     }
 
@@ -269,7 +296,9 @@ impl Events {
     }
 
     pub(crate) fn full(&self) -> bool {
-        self.words.len() + LOG_SLACK > self.limit_words || self.flag_changes.len() >= FLAG_CHANGES_MAX
+        self.words.len() + LOG_SLACK > self.limit_words
+            || self.flag_changes.len() >= FLAG_CHANGES_MAX
+            || self.passed.len() >= PASSED_MAX
     }
 
     /// Notes that a block of compiled code begins.

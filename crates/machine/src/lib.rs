@@ -20,11 +20,11 @@ mod turns;
 mod words;
 pub mod x86;
 
-pub use events::{Access, Distinct, Events, Filter, FlagChange, Happening, LeaveOut, LogEntry};
+pub use events::{Access, Distinct, Events, Filter, FlagChange, Happening, LeaveOut, LogEntry, Passed};
 pub use inputs::{Input, Moment, Playback, Played, Tape};
 pub use machine::Machine;
 pub use memory::Memory;
-pub use stop::{Kinds, Stop, StopSet, Unsupported, Watchpoint};
+pub use stop::{Kinds, Noting, Stop, StopSet, Unsupported, Watchpoint};
 pub use transactions::{Atomicity, Transaction, Tsx};
 pub use turns::{Turn, Turns};
 pub use words::WordSet;

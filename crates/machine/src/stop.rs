@@ -3,6 +3,7 @@
 use crate::events::Access;
 use crate::words::WordSet;
 use crate::x86::trap::Exception;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -69,6 +70,17 @@ pub struct Watchpoint {
     pub writes: bool,
 }
 
+/// How a run goes past an address that is noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noting {
+    /// Always by noting it.
+    Always,
+    /// A function begins there. It is noted if the address that the function returns to is one of
+    /// [`StopSet::code`] or [`StopSet::noted`] too; otherwise the run ends, as at an address of
+    /// [`StopSet::code`].
+    IfReturnIsKnown,
+}
+
 /// What ends a run. Build one and keep it: an unchanged set costs nothing to use again.
 #[derive(Clone, Debug, Default)]
 pub struct StopSet {
@@ -76,6 +88,11 @@ pub struct StopSet {
     pub instructions: Option<u64>,
     /// Stop before an instruction at one of these linear addresses (but not before the first of the run).
     pub code: Arc<BTreeSet<u64>>,
+    /// Where it is enough to know that an instruction at one of these linear addresses came next, and with
+    /// which registers: the run goes on, and [`Events::passed`](crate::Events::passed) tells in which states
+    /// it would have stopped there. It does stop there while the guest has printed what nobody has taken. None
+    /// of them is in [`StopSet::code`].
+    pub noted: Arc<FxHashMap<u64, Noting>>,
     /// Stop before an instruction that accesses one of these words; nothing of it has happened then. Run
     /// again, the processor makes the access and goes on to the next. A repeated string instruction stops
     /// before the stretch with the word in it. What a processor accesses on its own behalf, for instance to

@@ -4,7 +4,10 @@ use iced_x86::code_asm::*;
 use machine::x86::flags;
 use machine::x86::state::reg;
 use machine::x86::trap::Exception;
-use machine::{Access, Events, Happening, Kinds, LogEntry, Machine, Segment, Stop, StopSet, Watchpoint};
+use machine::{
+    Access, Events, Happening, Kinds, LogEntry, Machine, Noting, Segment, Stop, StopSet, Watchpoint,
+};
+use std::sync::Arc;
 use trace::{AccessKind, CpuId, PhysAddr, VirtAddr};
 
 const BSP: CpuId = CpuId(0);
@@ -244,6 +247,144 @@ fn changes_of_the_interrupt_flag_are_noted() {
     assert_eq!(seen.len(), 6, "{seen:?}");
     assert_eq!(seen, expected);
     assert_eq!(m.pc(BSP), stopped.pc(BSP));
+}
+
+/// A function that turns interrupts off, called three times from one place and once from another; where it returns
+/// to in the end, a string instruction is repeated. Gives the addresses of its entry, and of where it returns to.
+fn calls() -> (Machine, u64, [u64; 2]) {
+    let mut places = Vec::new();
+    let m = machine(|a| {
+        let (mut again, mut function, mut first, mut last) =
+            (a.create_label(), a.create_label(), a.create_label(), a.create_label());
+        a.sti()?;
+        a.mov(esi, 3)?;
+        a.set_label(&mut again)?;
+        a.push(esi)?;
+        a.call(function)?;
+        a.set_label(&mut first)?;
+        a.pop(eax)?;
+        a.dec(esi)?;
+        a.jnz(again)?;
+        a.mov(edi, DATA as u32)?;
+        a.mov(ecx, 100)?;
+        a.push(7)?;
+        a.call(function)?;
+        a.set_label(&mut last)?;
+        a.rep().stosb()?;
+        a.hlt()?;
+        a.set_label(&mut function)?;
+        a.pushfd()?;
+        a.cli()?;
+        a.mov(eax, dword_ptr(esp + 8))?;
+        a.popfd()?;
+        a.ret()?;
+        let built =
+            a.assemble_options(CODE, iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS)?;
+        places =
+            [function, first, last].iter().map(|label| built.label_ip(label)).collect::<Result<_, _>>()?;
+        Ok(())
+    });
+    (m, places[0], [places[1], places[2]])
+}
+
+/// What is noted is the state in which a run would have stopped, in the same order as changes of the interrupt
+/// flag, wherever runs are cut and whatever executes the instructions.
+#[test]
+fn addresses_are_noted_that_are_passed() {
+    let (m, function, [first, last]) = calls();
+    let addresses = [function, first, last];
+    let seen = |m: &Machine| {
+        let mut stack = [0; 32];
+        assert!(m.read_virt(BSP, VirtAddr(m.cpus[0].regs[reg::SP]), &mut stack));
+        (m.pc(BSP), m.cpus[0].regs, stack)
+    };
+    let (mut expected, mut flags_before, mut changes) = (Vec::new(), Vec::new(), 0);
+    let mut stopped = m.clone();
+    let stops = addresses.into_iter().fold(StopSet::default(), |set, at| set.at(VirtAddr(at)));
+    let stops = stops.on(Kinds::HALT.and(Kinds::INTERRUPT_FLAG));
+    loop {
+        match run(&mut stopped, &stops) {
+            Stop::Code(_) => {
+                expected.push(seen(&stopped));
+                flags_before.push(changes);
+            }
+            Stop::InterruptFlag { .. } => changes += 1,
+            stop => break assert_eq!(stop, Stop::Halt),
+        }
+    }
+    assert_eq!(expected.len(), 8);
+    assert_eq!((flags_before[1], changes), (3, 9));
+    let noted = addresses.into_iter().map(|at| (at, Noting::Always)).collect();
+    let set = StopSet { noted: Arc::new(noted), on: Kinds::HALT, ..StopSet::default() };
+    for (budget, compiled) in
+        [(u64::MAX, true), (u64::MAX, false), (1, true), (2, true), (7, true), (7, false)]
+    {
+        let (mut m, mut events) = (m.clone(), Events::off());
+        events.flags = true;
+        if !compiled {
+            m.compile_nothing();
+        }
+        let set = StopSet { instructions: Some(budget), ..set.clone() };
+        let stop = loop {
+            match m.run(BSP, &set, &mut events) {
+                Stop::Budget => {}
+                stop => break stop,
+            }
+        };
+        assert_eq!(stop, Stop::Halt);
+        let noted =
+            events.passed.iter().map(|passed| (passed.pc, passed.regs, passed.stack)).collect::<Vec<_>>();
+        assert_eq!(noted, expected, "{budget} instructions at a time, compiled: {compiled}");
+        let before = events.passed.iter().map(|passed| passed.flag_changes_before).collect::<Vec<_>>();
+        assert_eq!(before, flags_before);
+        assert!(events.passed.iter().all(|passed| passed.stack_bytes == 32 && passed.ring == 0));
+        assert_eq!(m.state_hash(), stopped.state_hash());
+    }
+}
+
+/// A function is noted where it begins if it is known that the run is noticed, or stops, where it returns to.
+#[test]
+fn a_call_is_noted_if_its_return_is_known() {
+    let (mut m, function, [first, last]) = calls();
+    let noted = [(function, Noting::IfReturnIsKnown), (first, Noting::Always)].into_iter().collect();
+    let mut set = StopSet { noted: Arc::new(noted), on: Kinds::HALT, ..StopSet::default() };
+    let mut events = Events::off();
+    assert_eq!(m.run(BSP, &set, &mut events), Stop::Code(VirtAddr(function)));
+    assert_eq!(
+        events.passed.iter().map(|passed| passed.pc.0).collect::<Vec<_>>(),
+        [function, first].repeat(3)
+    );
+    events.clear();
+    set = set.at(VirtAddr(last));
+    assert_eq!(m.run(BSP, &set, &mut events), Stop::Code(VirtAddr(last)), "not where it stopped before");
+    assert_eq!(m.run(BSP, &set, &mut events), Stop::Halt);
+    assert_eq!(events.passed, []);
+    let (mut m, ..) = calls();
+    assert_eq!(m.run(BSP, &set, &mut events), Stop::Code(VirtAddr(last)));
+    assert_eq!(events.passed.len(), 7);
+}
+
+/// Many notes end the run, before there are too many.
+#[test]
+fn notes_are_limited() {
+    let mut m = machine(|a| {
+        let mut again = a.create_label();
+        a.set_label(&mut again)?;
+        a.inc(eax)?;
+        a.jmp(again)
+    });
+    let noted = [(CODE, Noting::Always)].into_iter().collect();
+    let set = StopSet { noted: Arc::new(noted), ..StopSet::after(100_000) };
+    let (mut events, mut seen) = (Events::off(), Vec::new());
+    while seen.len() < 50_000 {
+        assert_eq!(m.run(BSP, &set, &mut events), Stop::LogFull);
+        assert!((1..1000).contains(&events.passed.len()), "{}", events.passed.len());
+        seen.extend(events.passed.drain(..).map(|passed| passed.regs[reg::AX]));
+    }
+    assert!(seen.iter().copied().eq(0..seen.len() as u64));
+    // Another run notes nothing, and goes on for long without a look at anything.
+    assert_eq!(m.run(BSP, &StopSet::after(20_000_000), &mut events), Stop::Budget);
+    assert_eq!(events.passed, []);
 }
 
 #[test]

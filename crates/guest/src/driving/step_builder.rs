@@ -484,6 +484,11 @@ impl StepBuilder {
         }
     }
 
+    /// Changes where the actions from the n-th on happened, which is not where the processor stands.
+    pub fn move_since(&mut self, first: usize, pc: VirtAddr) {
+        self.events.iter_mut().skip(first).for_each(|event| event.pc = pc);
+    }
+
     /// The stack of the processor, if its code is that of `space`; `returned`: a function has just returned.
     #[must_use]
     pub fn stack(machine: &Machine, cpu: CpuId, space: &Space, returned: bool) -> Stack {
@@ -517,11 +522,17 @@ impl StepBuilder {
 
     /// The step is complete. The log was taken just before.
     pub fn finish(&mut self, choice: Choice, end: StepEnd, instructions: u64, stack: Stack) -> Step {
+        // Executions keep their steps, so these take no more room than they need; of many, none is copied.
+        let count = self.events.len();
+        let events = match count > self.events.capacity() / 2 {
+            true => std::mem::replace(&mut self.events, Vec::with_capacity(count)),
+            false => self.events.drain(..).collect(),
+        };
         let mut step = Step {
             choice,
             thread: self.thread.unwrap_or_default(),
             accesses: self.recorder.take(),
-            events: self.events.drain(..).collect(),
+            events,
             instructions,
             end,
             stack,

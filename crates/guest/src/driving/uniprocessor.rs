@@ -339,7 +339,7 @@ impl Uniprocessor {
         if self.limits.cancellation.is_due(self.machine.instructions()) {
             return Err(StepEnd::Cancelled);
         }
-        self.emit_flag_changes();
+        self.take_notes(signals);
         match stop {
             Stop::Code(pc) => {
                 self.tracker.seen(&self.machine, &mut self.builder);
@@ -402,18 +402,33 @@ impl Uniprocessor {
         }
     }
 
-    /// Emits the changes of the interrupt flag that were logged; whoever runs now made them.
-    fn emit_flag_changes(&mut self) {
-        if self.builder.log.flag_changes.is_empty() {
+    /// Acts on what was noted since the last stop, in its order; whoever runs now did it.
+    fn take_notes(&mut self, signals: &mut Vec<Signal>) {
+        let log = &mut self.builder.log;
+        if log.flag_changes.is_empty() && log.passed.is_empty() {
             return;
         }
-        let mut changes = std::mem::take(&mut self.builder.log.flag_changes);
-        for FlagChange { enabled, pc } in changes.drain(..) {
+        let mut changes = std::mem::take(&mut log.flag_changes);
+        let mut passed = std::mem::take(&mut log.passed);
+        let (kernel, mut emitted) = (self.kernel().clone(), 0);
+        for passed in &passed {
+            self.emit_flag_changes(&changes[emitted..passed.flag_changes_before]);
+            emitted = passed.flag_changes_before;
+            self.tracker.passed(&self.machine, &mut self.builder, (&kernel, passed), signals);
+        }
+        self.emit_flag_changes(&changes[emitted..]);
+        changes.clear();
+        passed.clear();
+        (self.builder.log.flag_changes, self.builder.log.passed) = (changes, passed);
+    }
+
+    /// Emits changes of the interrupt flag that were noted.
+    fn emit_flag_changes(&mut self, changes: &[FlagChange]) {
+        for &FlagChange { enabled, pc } in changes {
             let action = if enabled { Action::InterruptsOn } else { Action::InterruptsOff };
             self.tracker.emit(&self.machine, &mut self.builder, action);
             self.builder.move_last(pc, None);
         }
-        self.builder.log.flag_changes = changes;
     }
 
     /// Whether an instruction that the machine stopped at has a hook or may be a point.

@@ -29,6 +29,9 @@ use trace::VirtAddr;
 
 pub type Span = std::ops::Range<usize>;
 
+/// So many arguments fit into what is noted of a stack, behind the return address, where all of them are there.
+const PASSED_ARGUMENTS_MAX: usize = 6;
+
 /// What is wrong with the text of an expression, and where in it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
@@ -193,6 +196,30 @@ impl Code {
                 of.0.reads_registers() || of.1.reads_registers()
             }
             Code::If(of) => of.0.reads_registers() || of.1.reads_registers() || of.2.reads_registers(),
+        }
+    }
+
+    /// Whether the value depends on nothing but general registers, arguments and what is bound.
+    fn is_of_registers(&self) -> bool {
+        match self {
+            Code::Constant(_)
+            | Code::Bound(_)
+            | Code::Register { .. }
+            | Code::Argument(_)
+            | Code::Returned
+            | Code::Special(Special::Pc | Special::Ring | Special::Cr3 | Special::Cpu) => true,
+            Code::Special(Special::Flags | Special::Interrupts | Special::Cr2)
+            | Code::Local(_)
+            | Code::Load { .. }
+            | Code::Bits { .. } => false,
+            Code::Negate { of, .. }
+            | Code::Complement { of, .. }
+            | Code::Not(of)
+            | Code::Narrow { of, .. } => of.is_of_registers(),
+            Code::Binary { of, .. } | Code::And(of) | Code::Or(of) => {
+                of.0.is_of_registers() && of.1.is_of_registers()
+            }
+            Code::If(of) => of.0.is_of_registers() && of.1.is_of_registers() && of.2.is_of_registers(),
         }
     }
 
@@ -405,6 +432,13 @@ impl Expression {
     #[must_use]
     pub fn is_of_memory(&self) -> bool {
         !self.0.of_registers
+    }
+
+    /// Whether the value depends on nothing but what [`machine::Passed`] keeps: general registers, and where a
+    /// function is entered its first arguments.
+    #[must_use]
+    pub fn is_of_registers(&self) -> bool {
+        self.0.code.is_of_registers() && self.arguments() <= PASSED_ARGUMENTS_MAX
     }
 
     /// Whether the value is not zero.

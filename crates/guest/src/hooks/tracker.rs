@@ -33,9 +33,9 @@ use crate::elf::image::Image;
 use crate::hooks::expression::{Expression, Inputs};
 use crate::hooks::kernel::{Activity, HookEvent, HookId, Kernel, Place};
 use crate::hooks::threads::{Activation, Thread, Threads};
-use crate::state::{Memory as _, Registers};
-use crate::view::{View, registers};
-use machine::Machine;
+use crate::state::{Memory, Registers};
+use crate::view::{StackTop, View, passed_registers, registers};
+use machine::{Machine, Passed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trace::{Action, CpuId, LockId, PointKind, Stack, ThreadId, VirtAddr};
@@ -251,7 +251,35 @@ impl Tracker {
 
     /// Does what the hooks say where the machine stands, before an instruction of [`Tracker::stops`].
     pub fn at(&mut self, machine: &Machine, step: &mut StepBuilder, signals: &mut Vec<Signal>) {
-        let registers = registers(machine, self.cpu);
+        let (registers, view) = (registers(machine, self.cpu), View { machine, cpu: self.cpu });
+        let kernel = self.kernel.clone();
+        self.fires(machine, step, &kernel, (&registers, &view), signals);
+    }
+
+    /// Does what the hooks say at an address that the machine has passed since it stopped last. Each of them is
+    /// [`noted`](StopAddresses::noted), so what was noted there is all that they ask for.
+    pub(crate) fn passed(
+        &mut self,
+        machine: &Machine,
+        step: &mut StepBuilder,
+        (kernel, passed): (&Arc<Kernel>, &Passed),
+        signals: &mut Vec<Signal>,
+    ) {
+        let (registers, top) = (passed_registers(passed, self.cpu), StackTop(passed));
+        let before = step.events().len();
+        self.fires(machine, step, kernel, (&registers, &top), signals);
+        step.move_since(before, passed.pc);
+    }
+
+    /// Does what the hooks say at an address, by these registers and by what can be read of memory.
+    fn fires(
+        &mut self,
+        machine: &Machine,
+        step: &mut StepBuilder,
+        kernel: &Arc<Kernel>,
+        (registers, memory): (&Registers, &dyn Memory),
+        signals: &mut Vec<Signal>,
+    ) {
         // Other programs have other code at the same addresses.
         if registers.ring != 0 && !self.is_tested_space(registers.cr3) {
             return;
@@ -265,19 +293,19 @@ impl Tracker {
         }
         self.drain(machine, step);
         let pc = VirtAddr(registers.pc);
-        let kernel = &self.kernel.clone();
         if self.stops.is_return(pc.0) {
             self.returned = true;
-            self.returned(machine, step, kernel, &registers, signals);
+            self.returned(machine, step, kernel, (registers, memory), signals);
             self.returned = false;
         }
+        let inputs = Inputs::new(registers);
         for &id in kernel.passed(pc) {
-            self.fire(machine, step, (kernel, id), &Inputs::new(&registers), signals);
+            self.fire(machine, step, (kernel, id), (&inputs, memory), signals);
         }
         let entered = kernel.entered(pc);
         for &id in entered {
             if matches!(kernel.hook(id).place, Place::Enter { .. }) {
-                self.fire(machine, step, (kernel, id), &Inputs::new(&registers), signals);
+                self.fire(machine, step, (kernel, id), (&inputs, memory), signals);
             }
         }
         let stays = |id: &HookId| {
@@ -285,7 +313,7 @@ impl Tracker {
             matches!(hook.place, Place::Leave { .. }) && self.matters(hook) || is_quiet(kernel, *id)
         };
         if entered.iter().any(stays) {
-            self.entered(machine, step, kernel, &registers, entered);
+            self.entered(machine, step, kernel, (registers, memory), entered);
         }
     }
 
@@ -294,22 +322,23 @@ impl Tracker {
         machine: &Machine,
         step: &mut StepBuilder,
         kernel: &Kernel,
-        registers: &Registers,
+        (registers, memory): (&Registers, &dyn Memory),
         hooks: &[HookId],
     ) {
-        let view = View { machine, cpu: self.cpu };
         let architecture = kernel.image.architecture;
-        let Some(return_to) = view.read_uint(registers.stack_pointer(), architecture.word()) else { return };
+        let Some(return_to) = memory.read_uint(registers.stack_pointer(), architecture.word()) else {
+            return;
+        };
         let mut arguments = std::mem::take(&mut self.spare);
         arguments.clear();
         for id in hooks.iter().filter(|id| matches!(kernel.hook(**id).place, Place::Leave { .. })) {
-            arguments.extend(kernel.hook(*id).capture(architecture, registers, &view));
+            arguments.extend(kernel.hook(*id).capture(architecture, registers, memory));
         }
-        self.stops.learn_return(return_to);
+        self.stops.learn_return(return_to, registers.pc);
         let inputs = Inputs::new(registers);
         let counts = |id: &HookId| {
             let condition = kernel.hook(*id).condition.as_ref().filter(|_| is_inside(kernel, *id));
-            condition.is_none_or(|condition| self.value(machine, condition, &inputs).is_some_and(|v| v != 0))
+            condition.is_none_or(|condition| condition.holds(memory, &inputs) == Ok(true))
         };
         let quiet = hooks.iter().any(|id| is_quiet(kernel, *id) && counts(id));
         if quiet {
@@ -349,7 +378,7 @@ impl Tracker {
         machine: &Machine,
         step: &mut StepBuilder,
         kernel: &Arc<Kernel>,
-        registers: &Registers,
+        (registers, memory): (&Registers, &dyn Memory),
         signals: &mut Vec<Signal>,
     ) {
         let sp = registers.stack_pointer().0;
@@ -377,7 +406,7 @@ impl Tracker {
                     let (arguments, rest) = kept.split_at(hook.arguments.len().min(kept.len()));
                     kept = rest;
                     let inputs = Inputs { registers, arguments: Some(arguments), bound: &[] };
-                    self.fire(machine, step, (kernel, id), &inputs, signals);
+                    self.fire(machine, step, (kernel, id), (&inputs, memory), signals);
                 }
             }
             self.spare = activation.arguments;
@@ -394,7 +423,7 @@ impl Tracker {
         machine: &Machine,
         step: &mut StepBuilder,
         (kernel, id): (&Kernel, HookId),
-        inputs: &Inputs<'_>,
+        (inputs, memory): (&Inputs<'_>, &dyn Memory),
         signals: &mut Vec<Signal>,
     ) {
         let hook = kernel.hook(id);
@@ -402,7 +431,7 @@ impl Tracker {
             return;
         }
         if let Some(condition) = &hook.condition
-            && self.value(machine, condition, inputs).is_none_or(|value| value == 0)
+            && condition.holds(memory, inputs) != Ok(true)
         {
             return;
         }
@@ -413,11 +442,11 @@ impl Tracker {
         // there, though.
         if hook.event.is_lock()
             && self.threads.current().is_some_and(|thread| thread.inside(Activity::Trusted))
-            && !self.is_scheduler_s(machine, hook.event.lock(), inputs)
+            && !self.is_scheduler_s(machine, hook.event.lock(), (inputs, memory))
         {
             return;
         }
-        if let Some(said) = self.hook_says(machine, (kernel, id), inputs) {
+        if let Some(said) = self.hook_says(machine, (kernel, id), (inputs, memory)) {
             self.hear(machine, step, said, Some(id), signals);
         }
     }

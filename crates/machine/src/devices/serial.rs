@@ -47,6 +47,10 @@ impl Outbox {
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.0)
     }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 impl Default for Serial {
@@ -87,6 +91,11 @@ impl Serial {
 
     pub fn take_output(&mut self) -> Vec<u8> {
         self.output.take()
+    }
+
+    /// Whether there is something to take.
+    pub fn has_output(&self) -> bool {
+        !self.output.is_empty()
     }
 
     fn looped(&self) -> bool {

@@ -6,11 +6,12 @@ use super::fence::is_fence;
 use super::flags;
 use super::interrupt::Delivered;
 use super::mmu::Intent;
-use super::state::{Activity, Seg, canonical};
+use super::state::{Activity, Seg, canonical, reg};
 use super::transaction::aborts;
 use super::trap::{Exception, Outcome, Trap};
 use crate::board::TimerMode;
-use crate::stop::{Kinds, Stop, Unsupported};
+use crate::events::{Passed, STACK_TOP_BYTES};
+use crate::stop::{Kinds, Noting, Stop, Unsupported};
 use crate::transactions::status;
 use iced_x86::{Decoder, DecoderError, DecoderOptions, Formatter, Instruction, Mnemonic, NasmFormatter};
 use trace::VirtAddr;
@@ -108,11 +109,13 @@ impl Exec<'_> {
             let resuming = std::mem::take(&mut resumed) | std::mem::take(&mut self.repeating);
             // All addresses of this run are among those where blocks stop, which are found faster.
             let is_stop = self.engine.code.stops.contains(&pc);
-            if is_stop && !resuming && self.stops.code.contains(&pc) {
+            let is_noted = self.stops.noted.contains_key(&pc);
+            let noted = is_noted && !resuming && self.notes(pc, &self.cpu.regs.clone());
+            if !resuming && !noted && (is_noted || is_stop && self.stops.code.contains(&pc)) {
                 return Exit::Stop(Stop::Code(VirtAddr(pc)));
             }
             self.engine.mmu.select(self.cpu);
-            let past_stop = std::mem::take(&mut passing) || is_stop;
+            let past_stop = std::mem::take(&mut passing) || is_stop || is_noted;
             if self.pass || self.cpu.executed < steps_until || self.steps_only() {
                 self.step();
                 self.pass = false;
@@ -124,7 +127,7 @@ impl Exec<'_> {
             let ran = self.compiled(limit, past_stop);
             let nothing = self.cpu.executed == before;
             // What was reported need not be again.
-            resumed = resuming && nothing;
+            resumed = (resuming || noted) && nothing;
             match ran {
                 Ran::On => {}
                 // The log has room to spare: its limit need not be met to the instruction.
@@ -133,7 +136,7 @@ impl Exec<'_> {
                 // Looked at again first: it may be an address where this run stops.
                 Ran::Break => passing = true,
                 Ran::Single => {
-                    if nothing || !self.stops.code.contains(&self.pc()) {
+                    if nothing || !self.engine.code.is_cut_at(self.pc()) {
                         resumed = false;
                         self.step();
                     }
@@ -144,9 +147,60 @@ impl Exec<'_> {
                     }
                     self.engine.code.reset();
                 }
-                Ran::Full => return Exit::Stop(Stop::LogFull),
+                Ran::Full => {
+                    if noted {
+                        // The next run comes by here again.
+                        self.events.passed.pop();
+                    }
+                    return Exit::Stop(Stop::LogFull);
+                }
             }
         }
+    }
+
+    /// Whether compiled code may go on to `pc`, with these registers: if that is to be noted, it is.
+    pub(super) fn passes(&mut self, pc: u64, regs: &[u64; 16]) -> bool {
+        !self.stops.noted.contains_key(&pc) || !self.events.full() && self.notes(pc, regs)
+    }
+
+    /// Notes that `pc` is next, with these registers, if it is an address where that will do.
+    fn notes(&mut self, pc: u64, regs: &[u64; 16]) -> bool {
+        let Some(noting) = self.stops.noted.get(&pc) else { return false };
+        if self.board.has_output() {
+            return false;
+        }
+        let mask = if self.cpu.long_code() { u64::MAX } else { 0xffff_ffff };
+        let sp = regs[reg::SP] & mask;
+        let (mut stack, mut stack_bytes) = ([0; STACK_TOP_BYTES], STACK_TOP_BYTES);
+        if !self.engine.peek(self.cpu, self.memory, sp, &mut stack) {
+            stack_bytes = 0;
+            for (byte, at) in stack.iter_mut().zip(sp..) {
+                let Some(physical) = self.physical(at) else { break };
+                *byte = self.memory.read_u8(physical);
+                stack_bytes += 1;
+            }
+        }
+        if *noting == Noting::IfReturnIsKnown {
+            let word = if self.cpu.long_code() { 8 } else { 4 };
+            let mut address = [0; 8];
+            address[..word].copy_from_slice(&stack[..word]);
+            let returns_to = u64::from_le_bytes(address);
+            let known =
+                || self.stops.noted.contains_key(&returns_to) || self.stops.code.contains(&returns_to);
+            if stack_bytes < word || !known() {
+                return false;
+            }
+        }
+        self.events.passed.push(Passed {
+            pc: VirtAddr(pc),
+            regs: regs.map(|register| register & mask),
+            ring: self.cpu.cpl(),
+            cr3: self.cpu.cr3,
+            stack,
+            stack_bytes: stack_bytes as u8,
+            flag_changes_before: self.events.flag_changes.len(),
+        });
+        true
     }
 
     /// Lets a halted processor sleep until the next device event, if it may.

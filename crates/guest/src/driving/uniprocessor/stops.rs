@@ -6,6 +6,7 @@ use crate::driving::step_builder::StepBuilder;
 use crate::hooks::kernel::Kernel;
 use crate::hooks::tracker::Tracker;
 use machine::{Kinds, StopSet, Watchpoint};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use trace::PointSet;
 
@@ -23,8 +24,8 @@ pub(super) struct Stops {
     watching: StopSet,
     /// Ends runs until the kernel returns to a program.
     returning: StopSet,
-    /// How many addresses of the tracker the sets know. `None`: they are to be built.
-    built: Option<usize>,
+    /// Which addresses of the tracker the sets know. `None`: they are to be built.
+    built: Option<(usize, usize)>,
 }
 
 impl Stops {
@@ -44,12 +45,20 @@ impl Stops {
     /// Builds them anew if the addresses to stop at have changed; the tracker's only ever grow.
     /// With `buffers`, also where the program needs its store buffer to be empty.
     pub fn build(&mut self, tracker: &Tracker, builder: &StepBuilder, buffers: bool) {
-        if self.built == Some(tracker.stops.len()) {
+        if self.built == Some(tracker.stops.version()) {
             return;
         }
         let (kernel, points) = (&tracker.kernel, Arc::clone(&self.points));
-        let known = tracker.stops.union(&points.addresses);
-        let code = Arc::new(known.chain(builder.sighted()).copied().collect());
+        // A stack is there to be read only where the machine stops, and what is noted has its place among the
+        // changes of the flag.
+        let mut noted = FxHashMap::default();
+        if tracker.may_note() && builder.log.flags {
+            noted.clone_from(tracker.stops.noted());
+            points.addresses.iter().chain(builder.sighted()).for_each(|addr| _ = noted.remove(addr));
+        }
+        let known = tracker.stops.union(&points.addresses).chain(builder.sighted());
+        let code = Arc::new(known.filter(|addr| !noted.contains_key(addr)).copied().collect());
+        let noted = Arc::new(noted);
         // Where nobody is preempted, the flag matters to rules about locks, which may learn it from the log,
         // and to whoever judges accesses.
         let flag_matters = points.interrupts || tracker.flag_matters() && !builder.log.flags;
@@ -61,7 +70,7 @@ impl Stops {
         let iterations = Arc::new(points.iterations.clone());
         let with = |on| {
             let (code, iterations) = (Arc::clone(&code), Arc::clone(&iterations));
-            StopSet { code, iterations, on, ..StopSet::default() }
+            StopSet { code, noted: Arc::clone(&noted), iterations, on, ..StopSet::default() }
         };
         let flag = always.and(Kinds::INTERRUPT_FLAG);
         *self = Self {
@@ -70,7 +79,7 @@ impl Stops {
             settling: with(flag),
             watching: StopSet { watch: Arc::new(preemption_variables(kernel)), ..with(flag) },
             returning: with(always.and(Kinds::INTERRUPT_RETURN)),
-            built: Some(tracker.stops.len()),
+            built: Some(tracker.stops.version()),
         };
     }
 

@@ -9,6 +9,7 @@ use crate::hooks::description::LockKind;
 use crate::hooks::expression::{Expression, Inputs};
 use crate::hooks::kernel::{Activity, HookId, Lock, LockClass};
 use crate::hooks::threads::{NOBODY, Thread};
+use crate::state::Memory;
 use machine::Machine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -242,9 +243,9 @@ impl Tracker {
         &self,
         machine: &Machine,
         lock: Option<&Expression>,
-        inputs: &Inputs<'_>,
+        (inputs, memory): (&Inputs<'_>, &dyn Memory),
     ) -> bool {
-        let Some(lock) = lock.and_then(|lock| self.value(machine, lock, inputs)) else { return false };
+        let Some(lock) = lock.and_then(|lock| lock.value(memory, inputs).ok()) else { return false };
         let mut schedulers = self.kernel.locks.iter().filter_map(|lock| lock.scheduler.as_ref());
         schedulers.any(|scheduler| self.anywhere(machine, scheduler, &[]) == Some(lock))
     }

@@ -11,7 +11,7 @@ use crate::hooks::annotation::Annotation;
 use crate::hooks::expression::{Expression, Inputs};
 use crate::hooks::kernel::{Activity, HookEvent, HookId, Kernel, LockClass, Runnable};
 use crate::hooks::threads::{ThreadState, Threads};
-use crate::view::View;
+use crate::state::Memory;
 use machine::Machine;
 use std::sync::Arc;
 use trace::{Action, Exception, LockId, PhysAddr, PointKind, Taking, ThreadId, Trusted, VirtAddr};
@@ -140,18 +140,17 @@ impl Said {
 }
 
 impl Tracker {
-    /// What a hook says where it fires.
+    /// What a hook says where it fires, by what can be read there.
     pub(super) fn hook_says(
         &mut self,
         machine: &Machine,
         (kernel, id): (&Kernel, HookId),
-        inputs: &Inputs<'_>,
+        (inputs, memory): (&Inputs<'_>, &dyn Memory),
     ) -> Option<Said> {
         let event = &kernel.hook(id).event;
-        let view = View { machine, cpu: self.cpu };
         macro_rules! value {
             ($expression:expr) => {
-                match $expression.value(&view, inputs) {
+                match $expression.value(memory, inputs) {
                     Ok(value) => value,
                     Err(why) => {
                         if self.tracking {
@@ -163,7 +162,7 @@ impl Tracker {
             };
         }
         let optional =
-            |expression: &Option<Expression>| expression.as_ref().and_then(|e| e.value(&view, inputs).ok());
+            |expression: &Option<Expression>| expression.as_ref().and_then(|e| e.value(memory, inputs).ok());
         Some(match event {
             HookEvent::Begin => Said::Begin,
             HookEvent::Create { thread } => Said::Create { thread: value!(thread) },
@@ -207,12 +206,12 @@ impl Tracker {
                 return None;
             }
             HookEvent::Alloc { address, size, .. } => {
-                let (addr, size) = (address.value(&view, inputs).ok()?, size.value(&view, inputs).ok()?);
+                let (addr, size) = (address.value(memory, inputs).ok()?, size.value(memory, inputs).ok()?);
                 Said::Alloc { addr, size }
             }
-            HookEvent::Free { address, .. } => Said::Free { addr: address.value(&view, inputs).ok()? },
+            HookEvent::Free { address, .. } => Said::Free { addr: address.value(memory, inputs).ok()? },
             HookEvent::Panic { message } => {
-                let message = message.as_ref().and_then(|message| message.text(&view, inputs).ok());
+                let message = message.as_ref().and_then(|message| message.text(memory, inputs).ok());
                 Said::Panic { message: message.unwrap_or_default() }
             }
             // What a program must not do is of interest where it is the one under test.
@@ -224,7 +223,7 @@ impl Tracker {
                 let addr = optional(address).filter(|_| exception == Exception::PageFault).map(VirtAddr);
                 Said::Fault { exception, addr }
             }
-            HookEvent::Exec { program } => Said::Exec { program: program.text(&view, inputs).ok()? },
+            HookEvent::Exec { program } => Said::Exec { program: program.text(memory, inputs).ok()? },
             HookEvent::CommandLine => Said::CommandLine,
             HookEvent::Ready => Said::Ready,
             HookEvent::TestStart => Said::TestStart,
@@ -232,7 +231,7 @@ impl Tracker {
             HookEvent::TestOver => Said::TestOver,
             HookEvent::SystemCall { number, from } => {
                 // A number on the program's stack: a program may have no stack that can be read.
-                Said::SystemCall { number: number.value(&view, inputs).ok()?, from: optional(from) }
+                Said::SystemCall { number: number.value(memory, inputs).ok()?, from: optional(from) }
             }
             HookEvent::ProgramExit => Said::ProgramExit,
             HookEvent::ProgramEnd => Said::ProgramEnd,

@@ -1,6 +1,7 @@
 //! Where the machine must stop for the tracker: at hooks, and at addresses that are learned while it runs.
 
-use rustc_hash::FxHashSet;
+use machine::Noting;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,18 +14,55 @@ pub struct StopAddresses {
     learned: Vec<u64>,
     /// The addresses that hooked functions return to, of which some may be hooks too.
     returns: Arc<FxHashSet<u64>>,
+    /// Those where it is enough to know that they were passed, with which registers.
+    noted: Arc<FxHashMap<u64, Noting>>,
 }
 
 impl StopAddresses {
     pub fn new(hooks: impl Iterator<Item = u64>) -> Self {
-        Self { all: Arc::new(hooks.collect()), learned: Vec::new(), returns: Arc::default() }
+        let all = Arc::new(hooks.collect());
+        Self { all, learned: Vec::new(), returns: Arc::default(), noted: Arc::default() }
     }
 
-    /// Takes note that a hooked function returns to this address.
-    pub fn learn_return(&mut self, addr: u64) {
+    /// These addresses; at some of them it is enough to know that they were passed. Where functions begin there
+    /// whose returns count, it is so for the addresses that they return to.
+    pub fn noting(self, noted: FxHashMap<u64, Noting>) -> Self {
+        Self { noted: Arc::new(noted), ..self }
+    }
+
+    /// The addresses where it is enough to know that they were passed.
+    #[must_use]
+    pub fn noted(&self) -> &FxHashMap<u64, Noting> {
+        &self.noted
+    }
+
+    /// Tells addresses to stop at, and which of them are noted, from those at any other time.
+    #[must_use]
+    pub fn version(&self) -> (usize, usize) {
+        // Addresses are never taken away, and none is noted later than it was learned.
+        (self.all.len(), self.noted.len())
+    }
+
+    /// Takes note that a hooked function, entered at `entry`, returns to this address.
+    pub fn learn_return(&mut self, addr: u64, entry: u64) {
+        let is_noted = self.noted.contains_key(&entry);
         if !self.returns.contains(&addr) {
             Arc::make_mut(&mut self.returns).insert(addr);
+            let is_fresh = !self.all.contains(&addr);
             self.learn(addr);
+            if is_noted && is_fresh {
+                Arc::make_mut(&mut self.noted).insert(addr, Noting::Always);
+            }
+        }
+        if !is_noted {
+            self.stop_noting(addr);
+        }
+    }
+
+    /// Takes note that the machine must stop here, whatever else the address is good for.
+    fn stop_noting(&mut self, addr: u64) {
+        if self.noted.contains_key(&addr) {
+            Arc::make_mut(&mut self.noted).remove(&addr);
         }
     }
 
@@ -35,6 +73,7 @@ impl StopAddresses {
     }
 
     pub fn learn(&mut self, addr: u64) {
+        self.stop_noting(addr);
         if !self.all.contains(&addr) {
             Arc::make_mut(&mut self.all).insert(addr);
             self.learned.push(addr);
@@ -52,7 +91,12 @@ impl Deref for StopAddresses {
 
 impl Clone for StopAddresses {
     fn clone(&self) -> Self {
-        Self { all: self.all.clone(), learned: self.learned.clone(), returns: self.returns.clone() }
+        Self {
+            all: self.all.clone(),
+            learned: self.learned.clone(),
+            returns: self.returns.clone(),
+            noted: self.noted.clone(),
+        }
     }
 
     fn clone_from(&mut self, source: &Self) {
@@ -61,6 +105,10 @@ impl Clone for StopAddresses {
         }
         if !Arc::ptr_eq(&self.returns, &source.returns) && !source.returns.is_subset(&self.returns) {
             Arc::make_mut(&mut self.returns).extend(source.returns.iter());
+        }
+        // To stop where it would be enough to note changes nothing either.
+        if !Arc::ptr_eq(&self.noted, &source.noted) {
+            Arc::make_mut(&mut self.noted).retain(|addr, _| source.noted.contains_key(addr));
         }
     }
 }

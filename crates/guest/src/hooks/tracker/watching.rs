@@ -1,8 +1,12 @@
 //! What a guest is watched for that just runs: hooks that say nothing about that are left out, and the machine
 //! does not stop for them.
 
-use super::{StopAddresses, Tracker};
+use super::{StopAddresses, Tracker, is_quiet};
+use crate::hooks::expression::Expression;
 use crate::hooks::kernel::{Hook, HookEvent, Place};
+use machine::Noting;
+use rustc_hash::FxHashMap;
+use trace::VirtAddr;
 
 /// What a guest is watched for that just runs.
 #[derive(Clone, Copy, Debug)]
@@ -12,18 +16,74 @@ pub struct Watching {
     pub accesses: bool,
 }
 
+/// Whether nobody asks for accesses, which would have to be told apart by what happens between them.
+fn locks_alone(watching: Watching) -> bool {
+    watching.locks && !watching.accesses
+}
+
 impl Tracker {
     /// From now on nobody is preempted, and the guest is watched for this.
     pub(crate) fn watch(&mut self, watching: Watching) {
         self.watching = Some(watching);
         self.locks.watched = watching.locks;
         let kernel = self.kernel.clone();
-        let matters = |addr: &trace::VirtAddr| {
+        let matters = |addr: &VirtAddr| {
             let mut hooks = kernel.entered(*addr).iter().chain(kernel.passed(*addr));
             hooks.any(|id| self.matters(kernel.hook(*id)))
         };
         let stops = kernel.stops().into_iter().filter(matters).map(|addr| addr.0).collect::<Vec<_>>();
-        self.stops = StopAddresses::new(stops.into_iter());
+        let note = |&addr: &u64| Some((addr, self.noting(VirtAddr(addr))?));
+        let noted = match locks_alone(watching) {
+            true => stops.iter().filter_map(note).collect(),
+            false => FxHashMap::default(),
+        };
+        self.stops = StopAddresses::new(stops.into_iter()).noting(noted);
+    }
+
+    /// Whether it is enough to know afterwards that the machine passed some addresses.
+    pub(crate) fn may_note(&self) -> bool {
+        self.watching.is_some_and(locks_alone)
+    }
+
+    /// How the machine may go past an address of hooks without a stop, if it may.
+    ///
+    /// What is noted there is acted on at the next stop. That comes to the same where hooks ask for nothing but
+    /// what is noted, and where what follows from them depends on nothing that changes without a stop. So it is
+    /// with locks that are waited for without giving way: who runs, and what for, changes at stops.
+    fn noting(&self, addr: VirtAddr) -> Option<Noting> {
+        let kernel = &self.kernel;
+        let mut schedulers = kernel.locks.iter().filter_map(|lock| lock.scheduler.as_ref());
+        if kernel.passed(addr).iter().any(|id| self.matters(kernel.hook(*id)))
+            || schedulers.any(|scheduler| scheduler.constant().is_none())
+        {
+            return None;
+        }
+        let mut noting = Noting::Always;
+        for &id in kernel.entered(addr) {
+            let hook = kernel.hook(id);
+            if is_quiet(kernel, id) {
+                return None;
+            }
+            if !self.matters(hook) {
+                continue;
+            }
+            let (class, expressions) = match &hook.event {
+                HookEvent::LockRequest { class, lock }
+                | HookEvent::LockHeld { class, lock }
+                | HookEvent::TryRequest { class, lock }
+                | HookEvent::UnlockBegin { class, lock } => (class, [Some(lock), None]),
+                HookEvent::TryDone { class, lock, acquired } => (class, [Some(lock), Some(acquired)]),
+                _ => return None,
+            };
+            let mut asked = expressions.into_iter().flatten().chain(&hook.condition);
+            if !kernel.locks[usize::from(class.0)].spins || !asked.all(Expression::is_of_registers) {
+                return None;
+            }
+            if matches!(hook.place, Place::Leave { .. }) {
+                noting = Noting::IfReturnIsKnown;
+            }
+        }
+        Some(noting)
     }
 
     /// From now on everything matters: whoever runs may be preempted.

@@ -11,6 +11,7 @@ use super::Site;
 use super::control::{call_direct, call_far, call_r, dead, elsewhere, ret};
 use super::index::Index;
 use super::op::{Far, Handler, JUMPS, Jump, Links, Op, RETURNS, Return, TAG_ADDRESS, jump_index};
+use crate::stop::{Noting, StopSet};
 use iced_x86::Instruction;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
@@ -35,7 +36,7 @@ pub(crate) const ENDS: u8 = 0x80;
 const RETRIED: usize = 1 << 11;
 
 /// How many keys have their tags remembered, a power of two.
-const TAGS: usize = 16;
+const TAGS: usize = 32;
 
 fn retried_index(op: *const Op) -> usize {
     (op as usize / size_of::<Slot>()) & (RETRIED - 1)
@@ -148,7 +149,10 @@ pub(crate) struct Code {
     retried: Vec<(usize, Instruction)>,
     /// Addresses where blocks stop, wanted by this run or an earlier one.
     pub stops: FxHashSet<u64>,
+    /// Addresses that are noted by this run or an earlier one.
+    pub notes: FxHashSet<u64>,
     seen: Arc<BTreeSet<u64>>,
+    seen_noted: Arc<FxHashMap<u64, Noting>>,
     /// Code whose accesses a run need not log, ascending.
     unlogged: Arc<[Range<u64>]>,
     /// Fences have no handlers of their own, so that runs can stop before them. Some run wanted that; it
@@ -455,19 +459,22 @@ impl Code {
         self.pages.get(&frame).is_some_and(|page| page.lines & lines(offset, bytes) != 0)
     }
 
-    /// Makes sure that blocks stop at these addresses.
-    pub fn stop_at(&mut self, addresses: &Arc<BTreeSet<u64>>) {
-        if Arc::ptr_eq(addresses, &self.seen) {
+    /// Makes sure that blocks stop where a run stops, and begin where it takes note.
+    pub fn stop_at(&mut self, until: &StopSet) {
+        if Arc::ptr_eq(&until.code, &self.seen) && Arc::ptr_eq(&until.noted, &self.seen_noted) {
             return;
         }
-        self.seen = addresses.clone();
-        let is_fresh = |address: &&u64| !self.stops.contains(*address);
-        let fresh: BTreeSet<u64> = addresses.iter().filter(is_fresh).copied().collect();
+        self.seen = until.code.clone();
+        self.seen_noted = until.noted.clone();
+        let stops = until.code.iter().filter(|address| !self.stops.contains(*address));
+        let notes = until.noted.keys().filter(|address| !self.notes.contains(*address));
+        let fresh: BTreeSet<u64> = stops.chain(notes).copied().collect();
         if fresh.is_empty() {
             return;
         }
-        if self.stops.len() + fresh.len() > STOPS_MAX {
+        if self.stops.len() + self.notes.len() + fresh.len() > STOPS_MAX {
             self.stops.clear();
+            self.notes.clear();
         }
         for id in 0..self.blocks.len() {
             let Block { key, bytes, .. } = self.blocks[id];
@@ -477,6 +484,12 @@ impl Code {
             }
         }
         // All of them: if there were too many, those that were known already are forgotten too.
-        self.stops.extend(addresses.iter());
+        self.stops.extend(until.code.iter());
+        self.notes.extend(until.noted.keys());
+    }
+
+    /// Whether no block goes on from before this address.
+    pub fn is_cut_at(&self, address: u64) -> bool {
+        self.stops.contains(&address) || self.notes.contains(&address)
     }
 }

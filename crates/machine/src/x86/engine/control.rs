@@ -74,6 +74,15 @@ handlers! {
         let rip = exec.cpu.code_offset(exec.engine.code.address(s.op));
         s.leave(Why::Break, rip)
     }
+    /// Start of a block at an address that some runs note.
+    fn note(s) {
+        if notes(&mut *s.f, s.op) {
+            return s.next(1);
+        }
+        let exec = exec_of(s.f);
+        let rip = exec.cpu.code_offset(exec.engine.code.address(s.op));
+        s.leave(Why::Break, rip)
+    }
     /// Stub: the way out of a block whose successor is not known yet.
     #[cold]
     fn unlinked(s) {
@@ -386,6 +395,14 @@ unsafe fn device_constant(f: *mut Frame, linear: u64) -> Option<u32> {
     let user = x.cpu.cpl() == 3;
     let physical = x.engine.mmu.device_read(linear, user).filter(|_| x.stops.watch.is_empty())?;
     x.board.mmio_constant(x.id, PhysAddr(physical), 4)
+}
+
+/// Notes that the block of this operation comes next, if the run wants that. False if it must be seen to first.
+#[inline(never)]
+unsafe fn notes(f: &mut Frame, op: *const Op) -> bool {
+    // SAFETY: the frame is that of the running compiled code.
+    let x = unsafe { exec_of(f) };
+    x.passes(x.engine.code.address(op), &f.regs)
 }
 
 /// Executes the instruction of the present operation in the second tier. Gives how many slots further to go

@@ -91,7 +91,7 @@ impl Engine {
         if events.leave_out == LeaveOut::Code && self.code.leave_out(&events.unlogged) {
             self.forget();
         }
-        self.code.stop_at(&until.code);
+        self.code.stop_at(until);
         self.mmu.stop_before(&until.before);
         let pages = |w: &Watchpoint| (w.start.0 >> 12, w.start.0.saturating_add(w.bytes.max(1) - 1) >> 12);
         if !self.mmu.slow_pages.iter().copied().eq(until.watch.iter().map(pages)) {

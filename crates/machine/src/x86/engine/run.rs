@@ -66,7 +66,11 @@ impl Exec<'_> {
                 _ => true,
             };
             let found = match std::mem::take(&mut past_stop) {
-                true => self.block(mode | MODE_PAST_STOP, tag, false),
+                true => {
+                    // By a tag of its own, so that compiled code does not find the way.
+                    let tag = self.engine.code.tag(key | u64::from(MODE_PAST_STOP));
+                    self.block(mode | MODE_PAST_STOP, tag, true)
+                }
                 false => self.block(mode, tag, remember),
             };
             let op = match found {

@@ -9,7 +9,7 @@ mod flow;
 mod moves;
 
 use super::code::{Code, ENDS, Key, Meta, Slot, length};
-use super::control::{elsewhere, generic, hush, jump_direct, outside, stop_here, unhush, unlinked};
+use super::control::{elsewhere, generic, hush, jump_direct, note, outside, stop_here, unhush, unlinked};
 use super::handlers::*;
 use super::op::{Far, Handler, INSTRUCTIONS_MAX, Links, Op};
 use super::operands::{Address, may_fuse, offset, plain, plain_string};
@@ -45,6 +45,9 @@ pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
         b.emit(stop_here, plain(), 0, 1, true);
         return b.finish(1);
     }
+    if b.code.notes.contains(&key.linear) && key.mode & MODE_PAST_STOP == 0 {
+        b.emit(note, plain(), 0, 1, false);
+    }
     if hushed {
         b.emit(hush, plain(), 0, 1, false);
         b.hushed = true;
@@ -61,8 +64,8 @@ pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
     let mut bytes = 0;
     while b.count < INSTRUCTIONS_MAX && bytes < page.len() - start {
         let linear = key.linear + bytes as u64;
-        let cut = b.code.stops.contains(&linear) || hushed && !b.code.is_unlogged(linear);
-        if b.count > 0 && cut {
+        let is_cut = b.code.is_cut_at(linear) || hushed && !b.code.is_unlogged(linear);
+        if b.count > 0 && is_cut {
             break;
         }
         match ahead.take() {
@@ -84,8 +87,8 @@ pub(crate) fn translate(code: &mut Code, key: Key, page: &[u8]) -> *const Op {
             b.generic(&instr, linear, ended);
         } else if may_fuse(&instr) && b.count + 2 <= INSTRUCTIONS_MAX && decoder.can_decode() {
             let next = decoder.decode();
-            let stops_between = b.code.stops.contains(&(key.linear + bytes as u64));
-            if !stops_between && b.fused(&instr, &next, linear) {
+            let is_cut = b.code.is_cut_at(key.linear + bytes as u64);
+            if !is_cut && b.fused(&instr, &next, linear) {
                 bytes += next.len();
                 ended = true;
             } else {
