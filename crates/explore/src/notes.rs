@@ -1,7 +1,7 @@
 //! What observers noted, each with the first schedule under which it was.
 //!
-//! An execution may show hundreds of races, and its schedule may have a hundred thousand choices, so the notes
-//! of one execution share their schedule.
+//! An execution may show hundreds of races, and its schedule may have a hundred thousand choices, so the
+//! notes of one execution share their schedule.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,7 +83,7 @@ impl<N: Ord> Notes<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trace::{Actor, Choice, ThreadId};
+    use trace::{Choice, ThreadId};
 
     fn schedule(thread: u32) -> Schedule {
         Schedule(vec![Choice::from(ThreadId(thread))])
