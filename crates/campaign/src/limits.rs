@@ -157,8 +157,8 @@ impl Limits {
         Ok(limits)
     }
 
-    /// These limits once a run in which nobody was preempted has come to its end after so many instructions: the
-    /// first execution of a space is that run, however many points it passes. What was `changed` stays.
+    /// These limits once a run in which nobody was preempted has come to its end after so many instructions:
+    /// the first execution of a space is that run, however many points it passes. What was `changed` stays.
     #[must_use]
     pub fn after_run(mut self, instructions: Option<u64>, changed: &Changes) -> Self {
         const NAME: &str = "loop-first-points";

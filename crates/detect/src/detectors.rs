@@ -114,8 +114,9 @@ impl Detectors {
     }
 
     /// Like [`Self::observe`], together with a detector of races, which has watched from the beginning of the
-    /// execution or begins now. A long step may take it long; `unwanted` is asked now and then whether to leave
-    /// off. `false`: it did, and neither what was reported nor what the detectors have become is of any use.
+    /// execution or begins now. A long step may take it long; `unwanted` is asked now and then whether to
+    /// leave off. `false`: it did, and neither what was reported nor what the detectors have become is of any
+    /// use.
     pub fn observe_with(
         &mut self,
         mut race_detector: Option<&mut RaceDetector>,

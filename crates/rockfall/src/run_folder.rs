@@ -2,9 +2,9 @@
 //! cut off goes on where it was.
 //!
 //! `run` holds the plan: jobs, races, time spent. `job-N` holds the search of job N as of the end of some
-//! slice, packed. Each is written beside its place and renamed, so there is always a whole old one or a whole new
-//! one. A `run` may be older than the jobs beside it and the other way round: a search knows the races it saw
-//! and whether it is exhausted, and says so again when it is taken up.
+//! slice, packed. Each is written beside its place and renamed, so there is always a whole old one or a whole
+//! new one. A `run` may be older than the jobs beside it and the other way round: a search knows the races it
+//! saw and whether it is exhausted, and says so again when it is taken up.
 //!
 //! Each file opens with a line that tells its version, the key of the run and the length and checksum of the
 //! rest. The key stands for everything that results depend on: the kernel's bytes, its description, the test,

@@ -306,8 +306,8 @@ const fn boot_of(kernel: &[u8], options: BootOptions, board: BoardConfig) -> Boo
     Boot { kernel, options, board }
 }
 
-/// Whether the test comes to the functions where it ends, when nobody is preempted. A kernel that switches the
-/// machine off before has nothing wrong with it: it was asked for an end that is not there.
+/// Whether the test comes to the functions where it ends, when nobody is preempted. A kernel that switches
+/// the machine off before has nothing wrong with it: it was asked for an end that is not there.
 pub fn comes_to_its_end(
     recipe: &Recipe,
     mut world: World<Multiprocessor, Detectors>,

@@ -28,8 +28,8 @@ impl Compiler<'_, '_> {
             }
             ("arg", _) => Err(wrong("arg(NUMBER)")),
             ("defined", [Argument::Value(Node { kind: Kind::Name(name), span })]) => {
-                // Not the name of a structure, which without `struct` means nothing: where one but no variable
-                // is called `tss`, what stands behind `defined(tss)` could not be read.
+                // Not the name of a structure, which without `struct` means nothing: where one but no
+                // variable is called `tss`, what stands behind `defined(tss)` could not be read.
                 let image = self.scope.image;
                 let known = image.types().named(name).is_some()
                     || !image.variables(name).is_empty()
