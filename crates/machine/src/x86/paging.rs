@@ -181,9 +181,7 @@ pub(crate) fn bad_pointers(memory: &Memory, cr3: u64) -> bool {
 }
 
 fn read_u64(memory: &Memory, at: u64) -> u64 {
-    let mut bytes = [0; 8];
-    memory.read(PhysAddr(at), &mut bytes);
-    u64::from_le_bytes(bytes)
+    memory.read_u64(PhysAddr(at))
 }
 
 impl Attempt<'_> {

@@ -271,9 +271,19 @@ impl Exec<'_> {
             return self.board.mmio_read(self.now, self.id, PhysAddr(physical), size as u8)
                 & flags::mask(size);
         }
-        let mut bytes = [0; 8];
-        self.memory.read(PhysAddr(physical), &mut bytes[..size]);
-        u64::from_le_bytes(bytes)
+        let at = PhysAddr(physical);
+        // Of these sizes it is one load each.
+        match size {
+            1 => self.memory.read_u8(at).into(),
+            2 => self.memory.read_u16(at).into(),
+            4 => self.memory.read_u32(at).into(),
+            8 => self.memory.read_u64(at),
+            _ => {
+                let mut bytes = [0; 8];
+                self.memory.read(at, &mut bytes[..size]);
+                u64::from_le_bytes(bytes)
+            }
+        }
     }
 
     /// Writes memory or a device; never crosses a page.
