@@ -111,7 +111,8 @@ impl Observer for Counting {
     type Note = Race;
 
     fn observe(&mut self, step: &Step, seen: &mut Observed<Race>) {
-        self.detectors.observe_with(self.races.as_mut(), step, &mut seen.findings, &mut seen.notes);
+        let races = self.races.as_mut();
+        self.detectors.observe_with(races, step, &mut seen.findings, &mut seen.notes, &|| false);
         self.decisions += 1;
         self.instructions += step.instructions;
         if !seen.findings.is_empty() || !matches!(step.end, StepEnd::Point(_)) {
