@@ -461,6 +461,7 @@ mod tests {
             tested_code: None,
             program: None,
             scheduler: [0x3000 / 4, 0x2008 / 4].into_iter().collect(),
+            ..Scope::default()
         };
         Recorder::new(Arc::new(scope.tidy()), Architecture::X86)
     }
