@@ -26,6 +26,7 @@ mod doze;
 mod enabled;
 mod flight;
 mod loops;
+mod noted;
 mod rotation;
 mod rounds;
 mod stops;
@@ -40,7 +41,7 @@ use crate::driving::store_buffers::announce_stores;
 use crate::hooks::kernel::{Activity, Kernel};
 use crate::hooks::threads::ThreadState;
 use crate::hooks::tracker::{Signal, Tracker, Watching};
-use machine::{FlagChange, LeaveOut, Machine, Stop};
+use machine::{LeaveOut, Machine, Stop};
 use rotation::Rotation;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -399,35 +400,6 @@ impl Uniprocessor {
             }
             Stop::PowerOff | Stop::Exit { .. } | Stop::Reset => Err(self.over()),
             other => Err(StepEnd::Unsupported { what: other.to_string() }),
-        }
-    }
-
-    /// Acts on what was noted since the last stop, in its order; whoever runs now did it.
-    fn take_notes(&mut self, signals: &mut Vec<Signal>) {
-        let log = &mut self.builder.log;
-        if log.flag_changes.is_empty() && log.passed.is_empty() {
-            return;
-        }
-        let mut changes = std::mem::take(&mut log.flag_changes);
-        let mut passed = std::mem::take(&mut log.passed);
-        let (kernel, mut emitted) = (self.kernel().clone(), 0);
-        for passed in &passed {
-            self.emit_flag_changes(&changes[emitted..passed.flag_changes_before]);
-            emitted = passed.flag_changes_before;
-            self.tracker.passed(&self.machine, &mut self.builder, (&kernel, passed), signals);
-        }
-        self.emit_flag_changes(&changes[emitted..]);
-        changes.clear();
-        passed.clear();
-        (self.builder.log.flag_changes, self.builder.log.passed) = (changes, passed);
-    }
-
-    /// Emits changes of the interrupt flag that were noted.
-    fn emit_flag_changes(&mut self, changes: &[FlagChange]) {
-        for &FlagChange { enabled, pc } in changes {
-            let action = if enabled { Action::InterruptsOn } else { Action::InterruptsOff };
-            self.tracker.emit(&self.machine, &mut self.builder, action);
-            self.builder.move_last(pc, None);
         }
     }
 
