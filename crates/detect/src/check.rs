@@ -2,19 +2,25 @@
 
 use crate::facts::{Detector, Moment};
 use crate::{Finding, FindingKind};
-use trace::Action;
+use trace::{Action, Event};
 
 #[derive(Clone, Debug, Default)]
 pub struct Check;
 
 impl Detector<Finding> for Check {
+    #[inline]
     fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
         let Some(event) = moment.event() else { return };
         if let Action::CheckFailed { check, found } = &event.action {
-            let kind = FindingKind::CheckFailed { check: check.clone(), found: found.clone() };
-            findings.push(Finding::new(kind, moment.thread, event.pc, Vec::new()));
+            findings.push(failed(moment, event, (check, found)));
         }
     }
+}
+
+#[cold]
+fn failed(moment: &Moment<'_>, event: &Event, (check, found): (&str, &str)) -> Finding {
+    let kind = FindingKind::CheckFailed { check: check.to_owned(), found: found.to_owned() };
+    Finding::new(kind, moment.thread, event.pc, Vec::new())
 }
 
 #[cfg(test)]

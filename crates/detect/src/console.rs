@@ -6,7 +6,7 @@
 use crate::facts::{Detector, Moment};
 use crate::{Finding, FindingKind, Role, Side};
 use std::sync::Arc;
-use trace::Action;
+use trace::{Action, Event};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pattern {
@@ -56,11 +56,19 @@ impl Console {
 }
 
 impl Detector<Finding> for Console {
+    #[inline]
     fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
         let Some(event) = moment.event() else { return };
-        let Action::Console { line } = &event.action else { return };
+        if let Action::Console { line } = &event.action {
+            self.printed(moment, event, line, findings);
+        }
+    }
+}
+
+impl Console {
+    fn printed(&self, moment: &Moment<'_>, event: &Event, line: &str, findings: &mut Vec<Finding>) {
         if let Some(pattern) = self.patterns.iter().find(|pattern| pattern.found_in(line)) {
-            let kind = FindingKind::Console { pattern: pattern.text.clone(), line: line.clone() };
+            let kind = FindingKind::Console { pattern: pattern.text.clone(), line: line.to_owned() };
             let side = Side { locks: Vec::new(), ..moment.side(Role::Printed, event) };
             findings.push(Finding::new(kind, moment.thread, event.pc, vec![side]));
         }

@@ -1,6 +1,6 @@
 //! The set of detectors that watch one execution.
 
-use crate::facts::{Detector, Facts};
+use crate::facts::{Detector, Facts, Moment};
 use crate::{
     Check, Console, Deadlock, Fault, Finding, Leak, Limits, Lockdep, NoProgress, Panic, Progress, Race,
     RaceDetector, Reentry, Signature, UseAfterFree,
@@ -64,12 +64,27 @@ macro_rules! detectors {
                 Self { $($name: $name(config),)* }
             }
 
-            fn each(&mut self) -> [Option<&mut dyn Detector<Finding>>; DETECTORS] {
-                [$(self.$name.as_mut().map(|detector| detector as _),)*]
+            /// Each is called by its own name, so that what a detector does not look at costs it a comparison
+            /// and no call: there are far more moments than there is to say.
+            fn observe(&mut self, moment: &Moment<'_>, found: &mut Found) {
+                $(if let Some(detector) = &mut self.$name {
+                    detector.observe(moment, &mut found.$name);
+                })*
             }
         }
 
-        const DETECTORS: usize = [$(stringify!($name)),*].len();
+        /// What each detector said of one step.
+        #[derive(Default)]
+        struct Found {
+            $($name: Vec<Finding>,)*
+        }
+
+        impl Found {
+            /// All that was said, by the order of the detectors.
+            fn into_iter(self) -> impl Iterator<Item = Finding> {
+                [$(self.$name,)*].into_iter().flatten()
+            }
+        }
     };
 }
 
@@ -126,15 +141,11 @@ impl Detectors {
         unwanted: &dyn Fn() -> bool,
     ) -> bool {
         let (mut moments, mut is_unwanted) = (0u32, false);
-        let mut all = self.all.each();
-        let mut found = [const { Vec::new() }; DETECTORS];
+        let all = &mut self.all;
+        let mut found = Found::default();
         let mut without_progress = Vec::new();
         self.facts.walk(step, |moment| {
-            for (detector, found) in all.iter_mut().zip(&mut found) {
-                if let Some(detector) = detector {
-                    detector.observe(moment, found);
-                }
-            }
+            all.observe(moment, &mut found);
             self.no_progress.observe(moment, &mut without_progress);
             if let Some(detector) = &mut race_detector
                 && !is_unwanted
@@ -147,7 +158,7 @@ impl Detectors {
         let is_news = |finding: &Finding| {
             !self.known.contains(&finding.signature()) && !self.known.contains(&finding.cause())
         };
-        let found = found.into_iter().flatten().chain(without_progress);
+        let found = found.into_iter().chain(without_progress);
         match self.known.is_empty() {
             true => findings.extend(found),
             false => findings.extend(found.filter(is_news)),

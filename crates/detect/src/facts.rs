@@ -11,7 +11,7 @@ use crate::held::{Change, Held};
 use crate::{Block, Role, Side};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use trace::{Access, Action, Event, Step, ThreadId};
+use trace::{Access, Action, Event, LockId, Step, ThreadId};
 
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -19,6 +19,8 @@ pub struct Facts {
     pub heap: Heap,
     /// The bytes that locks consist of: the end of each lock by its start.
     lock_words: Arc<BTreeMap<u64, u64>>,
+    /// The lock that was learned of last, which is taken next, as a rule.
+    learned: Option<(LockId, u32)>,
 }
 
 /// What is shown to a detector.
@@ -132,6 +134,11 @@ impl Facts {
     fn learn_locks(&mut self, action: &Action) {
         match action {
             Action::LockRequest { lock, taking } | Action::Lock { lock, taking } if taking.bytes > 0 => {
+                let learned = Some((*lock, taking.bytes));
+                if self.learned == learned {
+                    return;
+                }
+                self.learned = learned;
                 let end = lock.0 + u64::from(taking.bytes);
                 if self.lock_words.get(&lock.0) != Some(&end) {
                     Arc::make_mut(&mut self.lock_words).insert(lock.0, end);
@@ -140,6 +147,7 @@ impl Facts {
             Action::Free { addr, size: Some(size), .. } => {
                 let block = addr.0..addr.0.saturating_add(*size);
                 if self.lock_words.range(block.clone()).next().is_some() {
+                    self.learned = None;
                     Arc::make_mut(&mut self.lock_words).retain(|start, _| !block.contains(start));
                 }
             }

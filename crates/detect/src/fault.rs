@@ -2,12 +2,13 @@
 
 use crate::facts::{Detector, Moment};
 use crate::{Finding, FindingKind, Role};
-use trace::Action;
+use trace::{Action, Event};
 
 #[derive(Clone, Debug, Default)]
 pub struct Fault;
 
 impl Detector<Finding> for Fault {
+    #[inline]
     fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
         let Some(event) = moment.event() else { return };
         let kind = match event.action {
@@ -15,8 +16,13 @@ impl Detector<Finding> for Fault {
             Action::TripleFault { tables } => FindingKind::TripleFault { tables },
             _ => return,
         };
-        findings.push(Finding::new(kind, moment.thread, event.pc, vec![moment.side(Role::Faulted, event)]));
+        findings.push(faulted(moment, event, kind));
     }
+}
+
+#[cold]
+fn faulted(moment: &Moment<'_>, event: &Event, kind: FindingKind) -> Finding {
+    Finding::new(kind, moment.thread, event.pc, vec![moment.side(Role::Faulted, event)])
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use crate::facts::{Detector, Moment};
 use crate::{Finding, FindingKind};
 use std::sync::Arc;
-use trace::Action;
+use trace::{Action, Event};
 
 #[derive(Clone, Debug, Default)]
 pub struct Leak {
@@ -25,28 +25,32 @@ impl Leak {
 }
 
 impl Detector<Finding> for Leak {
+    #[inline]
     fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
         let Some(event) = moment.event() else { return };
-        let heap = &moment.facts.heap;
         match event.action {
-            Action::TestStart => self.before = heap.allocated(),
-            Action::TestEnd { alone: true } => {
-                let live: Vec<_> = heap
-                    .live_since(self.before)
-                    .filter(|live| !self.kept.contains(&live.block.size))
-                    .collect();
-                if live.is_empty() {
-                    return;
-                }
-                let kind = FindingKind::Leak {
-                    blocks: live.iter().map(|live| live.block).collect(),
-                    bytes: live.iter().map(|live| live.block.size).sum(),
-                };
-                let sides = live.iter().map(|live| live.allocated.clone()).collect();
-                findings.push(Finding::new(kind, moment.thread, event.pc, sides));
-            }
+            Action::TestStart => self.before = moment.facts.heap.allocated(),
+            Action::TestEnd { alone: true } => findings.extend(self.left(moment, event)),
             _ => {}
         }
+    }
+}
+
+impl Leak {
+    /// What the test allocated and nobody has freed.
+    #[cold]
+    fn left(&self, moment: &Moment<'_>, event: &Event) -> Option<Finding> {
+        let live = moment.facts.heap.live_since(self.before);
+        let live: Vec<_> = live.filter(|live| !self.kept.contains(&live.block.size)).collect();
+        if live.is_empty() {
+            return None;
+        }
+        let kind = FindingKind::Leak {
+            blocks: live.iter().map(|live| live.block).collect(),
+            bytes: live.iter().map(|live| live.block.size).sum(),
+        };
+        let sides = live.iter().map(|live| live.allocated.clone()).collect();
+        Some(Finding::new(kind, moment.thread, event.pc, sides))
     }
 }
 

@@ -161,8 +161,16 @@ impl NoProgress {
 }
 
 impl Detector<Finding> for NoProgress {
+    #[inline]
     fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
-        let What::End = moment.what else { return };
+        if let What::End = moment.what {
+            self.ended(moment, findings);
+        }
+    }
+}
+
+impl NoProgress {
+    fn ended(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
         let (step, thread) = (moment.step, moment.thread);
         self.so_far.steps += 1;
         self.so_far.instructions += step.instructions;

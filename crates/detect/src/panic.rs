@@ -2,44 +2,55 @@
 
 use crate::facts::{Detector, Moment, What};
 use crate::{Finding, FindingKind, Role, Side};
-use trace::{Action, StepEnd, VirtAddr};
+use trace::{Action, Event, StepEnd, VirtAddr};
 
 #[derive(Clone, Debug, Default)]
 pub struct Panic;
 
 impl Detector<Finding> for Panic {
+    #[inline]
     fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
-        let (thread, step) = (moment.thread, moment.step);
         match moment.what {
             What::Event { event, .. } => {
                 if let Action::Panic { message } = &event.action {
-                    let kind = FindingKind::Panic { message: message.trim_end().to_string() };
-                    let sides = vec![moment.side(Role::Panicked, event)];
-                    findings.push(Finding::new(kind, thread, event.pc, sides));
+                    findings.push(said(moment, event, message));
                 }
             }
-            What::End if step.end == StepEnd::Crashed => {
-                let says_so = |action: &Action| {
-                    matches!(action, Action::Panic { .. } | Action::Fault { .. } | Action::TripleFault { .. })
-                };
-                if step.events.iter().any(|event| says_so(&event.action)) {
-                    return;
-                }
-                let pc = step.events.last().map_or(VirtAddr(0), |event| event.pc);
-                let pc = step.stack.first().map_or(pc, |frame| frame.pc);
-                let kind = FindingKind::Panic { message: String::new() };
-                let side = Side {
-                    role: Role::Panicked,
-                    thread,
-                    pc,
-                    stack: (!step.stack.is_empty()).then(|| step.stack.clone()),
-                    locks: moment.facts.held.by(thread),
-                };
-                findings.push(Finding::new(kind, thread, pc, vec![side]));
-            }
+            What::End if moment.step.end == StepEnd::Crashed => findings.extend(unsaid(moment)),
             _ => {}
         }
     }
+}
+
+/// The kernel said that it gives up.
+#[cold]
+fn said(moment: &Moment<'_>, event: &Event, message: &str) -> Finding {
+    let kind = FindingKind::Panic { message: message.trim_end().to_string() };
+    let sides = vec![moment.side(Role::Panicked, event)];
+    Finding::new(kind, moment.thread, event.pc, sides)
+}
+
+/// The kernel stopped in a step; `None` if it said why.
+#[cold]
+fn unsaid(moment: &Moment<'_>) -> Option<Finding> {
+    let (thread, step) = (moment.thread, moment.step);
+    let says_so = |action: &Action| {
+        matches!(action, Action::Panic { .. } | Action::Fault { .. } | Action::TripleFault { .. })
+    };
+    if step.events.iter().any(|event| says_so(&event.action)) {
+        return None;
+    }
+    let pc = step.events.last().map_or(VirtAddr(0), |event| event.pc);
+    let pc = step.stack.first().map_or(pc, |frame| frame.pc);
+    let kind = FindingKind::Panic { message: String::new() };
+    let side = Side {
+        role: Role::Panicked,
+        thread,
+        pc,
+        stack: (!step.stack.is_empty()).then(|| step.stack.clone()),
+        locks: moment.facts.held.by(thread),
+    };
+    Some(Finding::new(kind, thread, pc, vec![side]))
 }
 
 #[cfg(test)]

@@ -37,26 +37,11 @@ pub struct Reentry {
 }
 
 impl Detector<Finding> for Reentry {
+    #[inline]
     fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
         let (facts, thread) = (moment.facts, moment.thread);
         match moment.what {
-            What::Accesses(accesses)
-                if facts.held.is_in_heap_of_one(thread) && !facts.held.is_in_lock(thread) =>
-            {
-                let locks = facts.held.by(thread);
-                for access in accesses.iter().filter(|access| !facts.is_lock_word(access)) {
-                    if access.atomic {
-                        self.synchronise(thread, access);
-                        continue;
-                    }
-                    if findings.is_empty()
-                        && let Some(finding) = self.meets(thread, access, &locks)
-                    {
-                        findings.push(finding);
-                    }
-                    self.remember(thread, Made { access: *access, locks: locks.clone() });
-                }
-            }
+            What::Accesses(accesses) => self.accessed(moment, accesses, findings),
             What::Event { event, .. } => match event.action {
                 Action::LeaveTrusted { .. } if !facts.held.is_in_heap_of_one(thread) => self.forget(thread),
                 Action::Exit => self.forget(thread),
@@ -69,6 +54,26 @@ impl Detector<Finding> for Reentry {
 }
 
 impl Reentry {
+    fn accessed(&mut self, moment: &Moment<'_>, accesses: &[Access], findings: &mut Vec<Finding>) {
+        let (facts, thread) = (moment.facts, moment.thread);
+        if !facts.held.is_in_heap_of_one(thread) || facts.held.is_in_lock(thread) {
+            return;
+        }
+        let locks = facts.held.by(thread);
+        for access in accesses.iter().filter(|access| !facts.is_lock_word(access)) {
+            if access.atomic {
+                self.synchronise(thread, access);
+                continue;
+            }
+            if findings.is_empty()
+                && let Some(finding) = self.meets(thread, access, &locks)
+            {
+                findings.push(finding);
+            }
+            self.remember(thread, Made { access: *access, locks: locks.clone() });
+        }
+    }
+
     fn forget(&mut self, thread: ThreadId) {
         if self.calls.iter().any(|call| call.thread == thread) {
             Arc::make_mut(&mut self.calls).retain(|call| call.thread != thread);

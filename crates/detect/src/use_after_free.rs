@@ -10,7 +10,7 @@
 use crate::facts::{Detector, Moment, What};
 use crate::heap::{Call, Gone};
 use crate::{Block, Finding, FindingKind, Role, Side};
-use trace::{Access, Action, PhysAddr, VirtAddr};
+use trace::{Access, Action, Event, PhysAddr, VirtAddr};
 
 #[derive(Clone, Debug)]
 pub struct UseAfterFree {
@@ -20,48 +20,57 @@ pub struct UseAfterFree {
 }
 
 impl Detector<Finding> for UseAfterFree {
+    #[inline]
     fn observe(&mut self, moment: &Moment<'_>, findings: &mut Vec<Finding>) {
-        let (facts, thread) = (moment.facts, moment.thread);
         match moment.what {
-            What::Accesses(_) if facts.held.is_in_heap(thread) => {}
-            What::Accesses(accesses) => {
-                let allowed = facts.held.may_read_freed(thread);
-                for access in accesses.iter().filter(|access| !allowed || access.kind.writes()) {
-                    if let Some(gone) = facts.heap.touched(access)
-                        && !findings.iter().any(|finding| finding.pc == access.pc)
-                    {
-                        findings.push(used(moment, access, gone));
-                    }
-                }
-            }
-            What::Event { event, call: Some(call), .. } => {
-                let (kind, sides) = match call {
-                    Call::Fine => return,
-                    Call::InUse(_) if !self.frees_seen => return,
-                    Call::InUse(live) => {
-                        let Action::Alloc { addr, size, .. } = event.action else { return };
-                        let again = moment.side(Role::AllocatedAgain, event);
-                        let kind =
-                            FindingKind::DoubleAllocation { block: Block { addr, size }, within: live.block };
-                        (kind, vec![Some(again), Some(live.allocated.clone())])
-                    }
-                    Call::Double(gone) => {
-                        let again = moment.side(Role::FreedAgain, event);
-                        let sides = vec![Some(again), Some(gone.freed.clone()), gone.allocated.clone()];
-                        (FindingKind::DoubleFree { block: gone.block }, sides)
-                    }
-                    Call::Invalid { within } => {
-                        let Action::Free { addr, .. } = event.action else { return };
-                        let allocated = within.as_ref().map(|live| live.allocated.clone());
-                        let within = within.as_ref().map(|live| live.block);
-                        let sides = vec![Some(moment.side(Role::Freed, event)), allocated];
-                        (FindingKind::InvalidFree { addr, within }, sides)
-                    }
-                };
-                let sides = sides.into_iter().flatten().collect();
-                findings.push(Finding::new(kind, thread, event.pc, sides));
-            }
+            What::Accesses(accesses) => accessed(moment, accesses, findings),
+            What::Event { event, call: Some(call), .. } => findings.extend(self.called(moment, event, call)),
             _ => {}
+        }
+    }
+}
+
+impl UseAfterFree {
+    /// What is wrong with a call of the allocator.
+    fn called(&self, moment: &Moment<'_>, event: &Event, call: &Call) -> Option<Finding> {
+        let (kind, sides) = match call {
+            Call::Fine => return None,
+            Call::InUse(_) if !self.frees_seen => return None,
+            Call::InUse(live) => {
+                let Action::Alloc { addr, size, .. } = event.action else { return None };
+                let again = moment.side(Role::AllocatedAgain, event);
+                let kind = FindingKind::DoubleAllocation { block: Block { addr, size }, within: live.block };
+                (kind, vec![Some(again), Some(live.allocated.clone())])
+            }
+            Call::Double(gone) => {
+                let again = moment.side(Role::FreedAgain, event);
+                let sides = vec![Some(again), Some(gone.freed.clone()), gone.allocated.clone()];
+                (FindingKind::DoubleFree { block: gone.block }, sides)
+            }
+            Call::Invalid { within } => {
+                let Action::Free { addr, .. } = event.action else { return None };
+                let allocated = within.as_ref().map(|live| live.allocated.clone());
+                let within = within.as_ref().map(|live| live.block);
+                let sides = vec![Some(moment.side(Role::Freed, event)), allocated];
+                (FindingKind::InvalidFree { addr, within }, sides)
+            }
+        };
+        let sides = sides.into_iter().flatten().collect();
+        Some(Finding::new(kind, moment.thread, event.pc, sides))
+    }
+}
+
+fn accessed(moment: &Moment<'_>, accesses: &[Access], findings: &mut Vec<Finding>) {
+    let (facts, thread) = (moment.facts, moment.thread);
+    if facts.held.is_in_heap(thread) {
+        return;
+    }
+    let allowed = facts.held.may_read_freed(thread);
+    for access in accesses.iter().filter(|access| !allowed || access.kind.writes()) {
+        if let Some(gone) = facts.heap.touched(access)
+            && !findings.iter().any(|finding| finding.pc == access.pc)
+        {
+            findings.push(used(moment, access, gone));
         }
     }
 }

@@ -311,7 +311,11 @@ impl Uniprocessor {
     /// Which accesses need not be logged now: those that would be passed over when the log is taken, which is
     /// before anything changes that this depends on.
     fn leave_out(&self) -> LeaveOut {
-        if self.rotation.is_some() || self.tracker.learns_scheduler() || self.builder.looks() {
+        if !self.builder.log.accesses
+            || self.rotation.is_some()
+            || self.tracker.learns_scheduler()
+            || self.builder.looks()
+        {
             LeaveOut::Nothing
         } else if self.tracker.is_quiet() {
             LeaveOut::Everything

@@ -1,9 +1,9 @@
 //! What a guest is watched for that just runs: hooks that say nothing about that are left out, and the machine
 //! does not stop for them.
 
-use super::{StopAddresses, Tracker, is_quiet};
+use super::{StopAddresses, Tracker};
 use crate::hooks::expression::Expression;
-use crate::hooks::kernel::{Hook, HookEvent, Place};
+use crate::hooks::kernel::{Activity, Hook, HookEvent, Place};
 use machine::Noting;
 use rustc_hash::FxHashMap;
 use trace::VirtAddr;
@@ -49,7 +49,8 @@ impl Tracker {
     ///
     /// What is noted there is acted on at the next stop. That comes to the same where hooks ask for nothing but
     /// what is noted, and where what follows from them depends on nothing that changes without a stop. So it is
-    /// with locks that are waited for without giving way: who runs, and what for, changes at stops.
+    /// with locks, with the kernel's heap and with other trusted code: who runs, and what for, changes at stops.
+    /// What trusted code accesses counts for nothing, and nobody asks for it.
     fn noting(&self, addr: VirtAddr) -> Option<Noting> {
         let kernel = &self.kernel;
         let mut schedulers = kernel.locks.iter().filter_map(|lock| lock.scheduler.as_ref());
@@ -61,22 +62,25 @@ impl Tracker {
         let mut noting = Noting::Always;
         for &id in kernel.entered(addr) {
             let hook = kernel.hook(id);
-            if is_quiet(kernel, id) {
-                return None;
-            }
             if !self.matters(hook) {
                 continue;
             }
-            let (class, expressions) = match &hook.event {
-                HookEvent::LockRequest { class, lock }
-                | HookEvent::LockHeld { class, lock }
-                | HookEvent::TryRequest { class, lock }
-                | HookEvent::UnlockBegin { class, lock } => (class, [Some(lock), None]),
-                HookEvent::TryDone { class, lock, acquired } => (class, [Some(lock), Some(acquired)]),
+            let expressions = match &hook.event {
+                HookEvent::LockRequest { lock, .. }
+                | HookEvent::LockHeld { lock, .. }
+                | HookEvent::LockRenew { lock }
+                | HookEvent::TryRequest { lock, .. }
+                | HookEvent::UnlockBegin { lock, .. } => [Some(lock), None],
+                HookEvent::TryDone { lock, acquired, .. } => [Some(lock), Some(acquired)],
+                // Where a kernel's blocks lie in memory is the same later; a program's pages come and go.
+                _ if kernel.tested.is_some() => return None,
+                HookEvent::Enter(Activity::Trusted) | HookEvent::Leave(Activity::Trusted) => [None; 2],
+                HookEvent::Alloc { address, size, .. } => [Some(address), Some(size)],
+                HookEvent::Free { address, .. } => [Some(address), None],
                 _ => return None,
             };
             let mut asked = expressions.into_iter().flatten().chain(&hook.condition);
-            if !kernel.locks[usize::from(class.0)].spins || !asked.all(Expression::is_of_registers) {
+            if !asked.all(Expression::is_of_registers) {
                 return None;
             }
             if matches!(hook.place, Place::Leave { .. }) {
