@@ -12,7 +12,7 @@
 
 use crate::Race;
 use crate::clocks::Clocks;
-use crate::context::Contexts;
+use crate::context::{ContextId, Contexts};
 use crate::facts::{Detector, Facts, Moment, What};
 use crate::flags::Flags;
 use crate::held::{Change, INTERRUPTS};
@@ -64,22 +64,58 @@ impl FastTrack {
         self.memory.bytes_apart(&other.memory)
     }
 
-    fn access(&mut self, facts: &Facts, thread: ThreadId, access: &Access, races: &mut Vec<Race>) {
+    /// Judges accesses between which the thread's locks stay the same.
+    fn accesses(&mut self, facts: &Facts, thread: ThreadId, accesses: &[Access], races: &mut Vec<Race>) {
         let context = self.contexts.of(thread, facts.held.by(thread));
-        let now = Record::new(thread, context, access);
-        let writes = access.kind.writes();
-        let synchronises = access.atomic && self.atomics == Atomics::Synchronise;
-        if synchronises {
-            self.clocks.acquire(thread, word_as_lock(access));
+        let mut rest = accesses;
+        while !rest.is_empty() {
+            // What reads a flag or synchronises changes the clocks, and is judged by itself.
+            let plain = rest.iter().position(|access| self.flags.is_read(access) || self.orders(access));
+            let (run, others) = rest.split_at(plain.unwrap_or(rest.len()));
+            self.judge(facts, (thread, context), run, races);
+            rest = others;
+            let Some((access, others)) = rest.split_first() else { return };
+            rest = others;
+            let synchronises = self.synchronises(access);
+            if synchronises {
+                self.clocks.acquire(thread, word_as_lock(access));
+            }
+            if self.flags.is_read(access) {
+                self.acquire_flag(thread, access);
+                continue;
+            }
+            self.judge(facts, (thread, context), std::slice::from_ref(access), races);
+            if synchronises && access.kind.writes() {
+                self.clocks.release(thread, word_as_lock(access));
+            }
+            if access.kind.writes() && self.flags.is_flag(access) {
+                self.clocks.release(thread, Flags::as_lock(access));
+            }
         }
-        if self.flags.is_read(access) {
-            self.acquire_flag(thread, access);
-            return;
-        }
+    }
+
+    fn synchronises(&self, access: &Access) -> bool {
+        access.atomic && self.atomics == Atomics::Synchronise
+    }
+
+    /// Whether what follows the access is in another epoch, or comes after more of others, than what precedes it.
+    fn orders(&self, access: &Access) -> bool {
+        self.synchronises(access) || access.kind.writes() && self.flags.is_flag(access)
+    }
+
+    /// Compares accesses of one epoch with what is known of others, and remembers them.
+    fn judge(
+        &mut self,
+        facts: &Facts,
+        (thread, context): (ThreadId, ContextId),
+        accesses: &[Access],
+        races: &mut Vec<Race>,
+    ) {
         let epoch = self.clocks.epoch(thread);
         let (clocks, contexts, reported) = (&self.clocks, &self.contexts, &mut self.reported);
-        let quiet = facts.is_lock_word(access);
-        self.memory.visit(access, |bytes, mut known| {
+        let all_synchronise = self.atomics == Atomics::Synchronise;
+        self.memory.visit_each(accesses, |access, bytes, mut known| {
+            let writes = access.kind.writes();
             let again = |last: &Last| {
                 last.bytes == bytes
                     && last.epoch == epoch
@@ -90,23 +126,18 @@ impl FastTrack {
             if known.iter_mut().any(|last| again(last)) {
                 return;
             }
+            let now = Record::new(thread, context, access);
             for last in known.iter_mut().filter(|last| last.bytes & bytes != 0) {
                 let first = last.record;
                 let ordered = clocks.before(first.thread, last.epoch, thread)
                     || contexts.are_transactions(first.context, context)
-                    || synchronises && first.atomic;
-                if (writes || first.kind.writes()) && !ordered && !quiet {
+                    || all_synchronise && access.atomic && first.atomic;
+                if (writes || first.kind.writes()) && !ordered && !facts.is_lock_word(access) {
                     reported.report(&first, &now, access, contexts, races);
                 }
             }
             remember(&mut known, Last { bytes, epoch, record: now });
         });
-        if synchronises && writes {
-            self.clocks.release(thread, word_as_lock(access));
-        }
-        if writes && self.flags.is_flag(access) {
-            self.clocks.release(thread, Flags::as_lock(access));
-        }
     }
 
     /// Orders what the last writer of the flag did before its write before what `thread` does from now on.
@@ -161,11 +192,7 @@ impl Detector<Race> for FastTrack {
             }
             What::Event { event, change, .. } => self.act(moment, &event.action, change),
             What::Accesses(_) if moment.facts.held.is_trusted(moment.thread) => {}
-            What::Accesses(accesses) => {
-                for access in accesses {
-                    self.access(moment.facts, moment.thread, access, races);
-                }
-            }
+            What::Accesses(accesses) => self.accesses(moment.facts, moment.thread, accesses, races),
             What::End => {}
         }
     }

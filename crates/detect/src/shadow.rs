@@ -66,28 +66,39 @@ impl<T: Copy> Word<'_, T> {
 impl<T: Copy> Shadow<T> {
     /// Visits the words that an access touches, each with the bytes of it as a mask of four bits.
     pub fn visit(&mut self, access: &Access, mut visit: impl FnMut(u8, Word<'_, T>)) {
-        let pair = (access.addr.page().0, access.phys.page().0);
-        if self.last_mapped != pair {
-            self.last_mapped = pair;
-            if self.mapped.get(&pair.0) != Some(&pair.1) {
-                Arc::make_mut(&mut self.mapped).insert(pair.0, pair.1);
-            }
-        }
-        let (start, end) = (access.phys.0, access.phys.0 + u64::from(access.size.max(1)));
-        let mut at = start;
+        self.visit_each(std::slice::from_ref(access), |_, bytes, word| visit(bytes, word));
+    }
+
+    /// Visits the words that each of several accesses touches; neighbours share the look for their chunk.
+    pub fn visit_each(&mut self, accesses: &[Access], mut visit: impl FnMut(&Access, u8, Word<'_, T>)) {
         let chunks = Arc::make_mut(&mut self.chunks);
-        while at < end {
-            let chunk_end = (at / CHUNK + 1) * CHUNK;
-            let chunk = Arc::make_mut(chunks.entry(at / CHUNK).or_default());
-            while at < end.min(chunk_end) {
-                let word = at / 4;
-                let next = ((word + 1) * 4).min(end);
-                let mask = (at..next).fold(0, |mask, byte| mask | 1 << (byte % 4));
-                let offset = u16::try_from(word % (CHUNK / 4)).expect("a chunk has 64 words");
-                let start = chunk.partition_point(|(known, _)| *known < offset);
-                let count = chunk[start..].iter().take_while(|(known, _)| *known == offset).count();
-                visit(mask, Word { chunk, offset, start, end: start + count });
-                at = next;
+        let mut open: Option<(u64, &mut Chunk<T>)> = None;
+        for access in accesses {
+            let pair = (access.addr.page().0, access.phys.page().0);
+            if self.last_mapped != pair {
+                self.last_mapped = pair;
+                if self.mapped.get(&pair.0) != Some(&pair.1) {
+                    Arc::make_mut(&mut self.mapped).insert(pair.0, pair.1);
+                }
+            }
+            let (mut at, end) = (access.phys.0, access.phys.0 + u64::from(access.size.max(1)));
+            while at < end {
+                let number = at / CHUNK;
+                let chunk = match open.take() {
+                    Some((opened, chunk)) if opened == number => chunk,
+                    _ => Arc::make_mut(chunks.entry(number).or_default()),
+                };
+                while at < end.min((number + 1) * CHUNK) {
+                    let word = at / 4;
+                    let next = ((word + 1) * 4).min(end);
+                    let mask = (at..next).fold(0, |mask, byte| mask | 1 << (byte % 4));
+                    let offset = u16::try_from(word % (CHUNK / 4)).expect("a chunk has 64 words");
+                    let start = chunk.partition_point(|(known, _)| *known < offset);
+                    let count = chunk[start..].iter().take_while(|(known, _)| *known == offset).count();
+                    visit(access, mask, Word { chunk, offset, start, end: start + count });
+                    at = next;
+                }
+                open = Some((number, chunk));
             }
         }
     }

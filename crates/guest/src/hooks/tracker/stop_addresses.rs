@@ -16,18 +16,26 @@ pub struct StopAddresses {
     returns: Arc<FxHashSet<u64>>,
     /// Those where it is enough to know that they were passed, with which registers.
     noted: Arc<FxHashMap<u64, Noting>>,
+    /// Where functions begin for whose returns the same is enough.
+    returns_noted: Arc<FxHashSet<u64>>,
 }
 
 impl StopAddresses {
     pub fn new(hooks: impl Iterator<Item = u64>) -> Self {
         let all = Arc::new(hooks.collect());
-        Self { all, learned: Vec::new(), returns: Arc::default(), noted: Arc::default() }
+        Self {
+            all,
+            learned: Vec::new(),
+            returns: Arc::default(),
+            noted: Arc::default(),
+            returns_noted: Arc::default(),
+        }
     }
 
-    /// These addresses; at some of them it is enough to know that they were passed. Where functions begin there
-    /// whose returns count, it is so for the addresses that they return to.
-    pub fn noting(self, noted: FxHashMap<u64, Noting>) -> Self {
-        Self { noted: Arc::new(noted), ..self }
+    /// These addresses; at some of them it is enough to know that they were passed, and so it is where functions
+    /// return to that begin at one of `returns_noted`.
+    pub fn noting(self, noted: FxHashMap<u64, Noting>, returns_noted: FxHashSet<u64>) -> Self {
+        Self { noted: Arc::new(noted), returns_noted: Arc::new(returns_noted), ..self }
     }
 
     /// The addresses where it is enough to know that they were passed.
@@ -45,7 +53,7 @@ impl StopAddresses {
 
     /// Takes note that a hooked function, entered at `entry`, returns to this address.
     pub fn learn_return(&mut self, addr: u64, entry: u64) {
-        let is_noted = self.noted.contains_key(&entry);
+        let is_noted = self.returns_noted.contains(&entry);
         if !self.returns.contains(&addr) {
             Arc::make_mut(&mut self.returns).insert(addr);
             let is_fresh = !self.all.contains(&addr);
@@ -96,6 +104,7 @@ impl Clone for StopAddresses {
             learned: self.learned.clone(),
             returns: self.returns.clone(),
             noted: self.noted.clone(),
+            returns_noted: self.returns_noted.clone(),
         }
     }
 
@@ -110,5 +119,6 @@ impl Clone for StopAddresses {
         if !Arc::ptr_eq(&self.noted, &source.noted) {
             Arc::make_mut(&mut self.noted).retain(|addr, _| source.noted.contains_key(addr));
         }
+        self.returns_noted.clone_from(&source.returns_noted);
     }
 }

@@ -1,11 +1,11 @@
 //! What a guest is watched for that just runs: hooks that say nothing about that are left out, and the machine
 //! does not stop for them.
 
-use super::{StopAddresses, Tracker};
+use super::{StopAddresses, Tracker, is_quiet};
 use crate::hooks::expression::Expression;
 use crate::hooks::kernel::{Activity, Hook, HookEvent, Place};
 use machine::Noting;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use trace::VirtAddr;
 
 /// What a guest is watched for that just runs.
@@ -32,12 +32,16 @@ impl Tracker {
             hooks.any(|id| self.matters(kernel.hook(*id)))
         };
         let stops = kernel.stops().into_iter().filter(matters).map(|addr| addr.0).collect::<Vec<_>>();
-        let note = |&addr: &u64| Some((addr, self.noting(VirtAddr(addr))?));
-        let noted = match locks_alone(watching) {
-            true => stops.iter().filter_map(note).collect(),
-            false => FxHashMap::default(),
-        };
-        self.stops = StopAddresses::new(stops.into_iter()).noting(noted);
+        let (mut noted, mut returns_noted) = (FxHashMap::default(), FxHashSet::default());
+        if locks_alone(watching) {
+            for &addr in &stops {
+                noted.extend(self.noting(VirtAddr(addr)).map(|noting| (addr, noting)));
+                if self.notes_return(VirtAddr(addr)) {
+                    returns_noted.insert(addr);
+                }
+            }
+        }
+        self.stops = StopAddresses::new(stops.into_iter()).noting(noted, returns_noted);
     }
 
     /// Whether it is enough to know afterwards that the machine passed some addresses.
@@ -54,40 +58,46 @@ impl Tracker {
     fn noting(&self, addr: VirtAddr) -> Option<Noting> {
         let kernel = &self.kernel;
         let mut schedulers = kernel.locks.iter().filter_map(|lock| lock.scheduler.as_ref());
+        let mut hooks = kernel.entered(addr).iter().map(|id| kernel.hook(*id));
         if kernel.passed(addr).iter().any(|id| self.matters(kernel.hook(*id)))
             || schedulers.any(|scheduler| scheduler.constant().is_none())
+            || !hooks.clone().all(|hook| self.is_notable(hook))
         {
             return None;
         }
-        let mut noting = Noting::Always;
-        for &id in kernel.entered(addr) {
-            let hook = kernel.hook(id);
-            if !self.matters(hook) {
-                continue;
-            }
-            let expressions = match &hook.event {
-                HookEvent::LockRequest { lock, .. }
-                | HookEvent::LockHeld { lock, .. }
-                | HookEvent::LockRenew { lock }
-                | HookEvent::TryRequest { lock, .. }
-                | HookEvent::UnlockBegin { lock, .. } => [Some(lock), None],
-                HookEvent::TryDone { lock, acquired, .. } => [Some(lock), Some(acquired)],
-                // Where a kernel's blocks lie in memory is the same later; a program's pages come and go.
-                _ if kernel.tested.is_some() => return None,
-                HookEvent::Enter(Activity::Trusted) | HookEvent::Leave(Activity::Trusted) => [None; 2],
-                HookEvent::Alloc { address, size, .. } => [Some(address), Some(size)],
-                HookEvent::Free { address, .. } => [Some(address), None],
-                _ => return None,
-            };
-            let mut asked = expressions.into_iter().flatten().chain(&hook.condition);
-            if !asked.all(Expression::is_of_registers) {
-                return None;
-            }
-            if matches!(hook.place, Place::Leave { .. }) {
-                noting = Noting::IfReturnIsKnown;
-            }
+        let leaves = |hook: &Hook| matches!(hook.place, Place::Leave { .. }) && self.matters(hook);
+        Some(if hooks.any(leaves) { Noting::IfReturnIsKnown } else { Noting::Always })
+    }
+
+    /// Whether the machine may go past the return of a function that begins here without a stop.
+    fn notes_return(&self, entry: VirtAddr) -> bool {
+        self.kernel.entered(entry).iter().all(|&id| {
+            let hook = self.kernel.hook(id);
+            let stays = matches!(hook.place, Place::Leave { .. }) || is_quiet(&self.kernel, id);
+            !stays || self.is_notable(hook)
+        })
+    }
+
+    /// Whether a hook asks for nothing but what is noted, and nothing else depends on it until the next stop.
+    fn is_notable(&self, hook: &Hook) -> bool {
+        if !self.matters(hook) {
+            return true;
         }
-        Some(noting)
+        let expressions = match &hook.event {
+            HookEvent::LockRequest { lock, .. }
+            | HookEvent::LockHeld { lock, .. }
+            | HookEvent::LockRenew { lock }
+            | HookEvent::TryRequest { lock, .. }
+            | HookEvent::UnlockBegin { lock, .. } => [Some(lock), None],
+            HookEvent::TryDone { lock, acquired, .. } => [Some(lock), Some(acquired)],
+            // Where a kernel's blocks lie in memory is the same later; a program's pages come and go.
+            _ if self.kernel.tested.is_some() => return false,
+            HookEvent::Enter(Activity::Trusted) | HookEvent::Leave(Activity::Trusted) => [None; 2],
+            HookEvent::Alloc { address, size, .. } => [Some(address), Some(size)],
+            HookEvent::Free { address, .. } => [Some(address), None],
+            _ => return false,
+        };
+        expressions.into_iter().flatten().chain(&hook.condition).all(Expression::is_of_registers)
     }
 
     /// From now on everything matters: whoever runs may be preempted.
