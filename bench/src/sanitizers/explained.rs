@@ -111,6 +111,7 @@ const CLASSES: &[Class] = &[
             "acct_",
             "vm_stat_account",
             "__rmqueue",
+            "extfrag_for_order",
         ],
         why: "limits and statistics: the kernel reads them without the lock under which they are counted, and being off by a few is allowed",
     },

@@ -8,7 +8,7 @@ use detect::{
     Asked, Config, Detectors, Limits, Lockset, ProcessorRaces, RaceDetector, RaceKey, RaceLog, RaceObserver,
 };
 use guest::driving::linux_run::LinuxRun;
-use guest::driving::linux_run::watchpoints::Sampling;
+use guest::driving::linux_run::watchpoints::{CaughtRace, Sampling};
 use guest::linux::Linux;
 use machine::board::BoardConfig;
 use machine::boot::{self, Boot, BootOptions, Module};
@@ -67,7 +67,7 @@ impl LinuxGuest {
     }
 
     /// With processors held back now and then, and how many races that showed.
-    pub fn run_watchpoints(&self) -> Result<(Outcome, usize), String> {
+    pub fn run_watchpoints(&self) -> Result<(Outcome, Vec<NamedRace>), String> {
         let mut run = LinuxRun::new(self.machine.clone(), &self.linux, u64::MAX)?;
         run.hold_back_for(Sampling::DEFAULT);
         let (began, mut instructions) = (CpuClock::own().now()?, 0);
@@ -75,8 +75,16 @@ impl LinuxGuest {
             instructions += step.instructions;
         }
         let seconds = (CpuClock::own().now()? - began).as_secs_f64();
-        let races = run.watchpoints().map_or(0, |watchpoints| watchpoints.races.len());
-        Ok((Outcome { seconds, instructions, findings: Vec::new(), races: Vec::new() }, races))
+        let running = run.running();
+        let function =
+            |pc| running.frames(pc).into_iter().find_map(|frame| frame.function).unwrap_or_default();
+        let named = |race: &CaughtRace| {
+            let other = race.other.as_ref().map(|other| function(other.pc)).unwrap_or_default();
+            NamedRace { object: race.object.clone(), functions: [function(race.held.pc), other] }
+        };
+        let races = run.watchpoints().map(|watchpoints| watchpoints.races.iter().map(named).collect());
+        let outcome = Outcome { seconds, instructions, findings: Vec::new(), races: Vec::new() };
+        Ok((outcome, races.unwrap_or_default()))
     }
 
     /// By happens-before: what it took, and the races.
