@@ -9,7 +9,7 @@ use crate::screen::{
 use crate::state::{CS, Case, End, FS, FxImage, Memory, Mode, Outcome, Registers};
 use crate::system::in_supervisor_region;
 use crate::undefined;
-use iced_x86::{Formatter, Mnemonic, NasmFormatter};
+use iced_x86::{Formatter, Instruction, Mnemonic, NasmFormatter, Register};
 use std::fmt::Write;
 
 const STATUS_FLAGS: u64 = 0x8d5;
@@ -108,11 +108,19 @@ impl Pair {
             return Verdict::Unfinished;
         }
         let mut differences = Vec::new();
-        let last = reachable(case).into_iter().find(|instr| instr.ip() == host.registers.ip);
+        let at = |ip| reachable(case).into_iter().find(|instr| instr.ip() == ip);
+        let (last, machines_last) = (at(host.registers.ip), at(machine.registers.ip));
+        if is_access_fault(machine.end)
+            && host.end != machine.end
+            && machines_last.is_some_and(|instr| undefined::half_accessed(&instr))
+        {
+            return Verdict::Unfinished;
+        }
         let (mut host_end, mut machine_end) = (host.end, machine.end);
         if let Some(instr) = last {
             let either = undefined::fault_order(&instr)
-                || self.mode.wide_code() && undefined::based_offset(&instr, &host.registers);
+                || self.mode.wide_code() && undefined::based_offset(&instr, &host.registers)
+                || !self.mode.wide_code() && over_the_top(self.mode, &instr, &host.registers);
             if either && is_access_fault(host_end) && is_access_fault(machine_end) {
                 machine_end = host_end;
             }
@@ -138,7 +146,10 @@ impl Pair {
             fx.set_u16(2, fx.u16(2) & !codes);
             lost.iter().for_each(|bytes| fx.0[bytes.clone()].fill(0));
         }
-        let excused = undefined_flags(case, host.registers.ip).unwrap_or(0);
+        let mut excused = undefined_flags(case, host.registers.ip).unwrap_or(0);
+        if is_access_fault(host_end) {
+            excused |= last.map_or(0, |instr| undefined::flags_at_fault(&instr));
+        }
         compare_registers(&host.registers, &machine.registers, excused.into(), &mut differences);
         self.compare_memory(case, &host, &mut differences);
         if differences.is_empty() { Verdict::Agree } else { Verdict::Differ(differences) }
@@ -148,7 +159,7 @@ impl Pair {
         if self.host_memory == self.machine_memory {
             return;
         }
-        let excused = image_pointers(case, host);
+        let excused = excused_bytes(case, host);
         let mut shown = 0;
         let pairs = self.host_memory.bytes.iter().zip(self.machine_memory.bytes.iter());
         for (i, (h, m)) in pairs.enumerate().filter(|(_, (h, m))| h != m) {
@@ -284,6 +295,20 @@ fn is_access_fault(end: End) -> bool {
     matches!(end, End::Exception { vector: 12 | 13 | 14 | 17, .. })
 }
 
+/// Whether an operand may reach over the end of four gigabytes. Whether that is beyond the limit of a segment that ends
+/// there is left open (volume 3, "Limit Checking").
+fn over_the_top(mode: Mode, instr: &Instruction, registers: &Registers) -> bool {
+    const IMPLIED_BYTES_MAX: u32 = 64;
+    let address = operand_address(mode, instr, registers);
+    let ends = |register: Register| {
+        let address = registers.gpr[register.number()] as u32;
+        address.wrapping_add(IMPLIED_BYTES_MAX) < 2 * IMPLIED_BYTES_MAX
+    };
+    address + instr.memory_size().size() as u64 > 1 << 32
+        || instr.is_stack_instruction() && (ends(Register::ESP) || ends(Register::EBP))
+        || instr.is_string_instruction() && (ends(Register::ESI) || ends(Register::EDI))
+}
+
 fn by_page(end: End) -> End {
     match end {
         End::Exception { vector, error, address: Some(address) } => {
@@ -382,9 +407,17 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().rev().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Bytes of a stored x87 image that hold pointers, selectors and opcode of the last instruction.
-fn image_pointers(case: &Case, host: &Outcome) -> Vec<u64> {
-    let Some(last) = disassemble(case).pop().filter(is_image_store) else { return Vec::new() };
+/// Bytes that the last instruction of the case leaves open: those of a stored x87 image that hold pointers, selectors
+/// and opcode of the instruction before, and the half of a slot that not every processor writes.
+fn excused_bytes(case: &Case, host: &Outcome) -> Vec<u64> {
+    let Some(last) = disassemble(case).pop() else { return Vec::new() };
+    if undefined::half_accessed(&last) {
+        let slot = host.registers.gpr[4];
+        return (2..4).map(|i| slot.wrapping_add(i)).collect();
+    }
+    if !is_image_store(&last) {
+        return Vec::new();
+    }
     let address = operand_address(case.mode, &last, &host.registers);
     let bytes = match (last.mnemonic(), last.memory_size().size()) {
         (Mnemonic::Fxsave | Mnemonic::Fxsave64, _) => &[6..24, 28..32][..],

@@ -3,6 +3,7 @@
 //! - What the architecture leaves open: flags, condition codes, results, the order of faults, the state in
 //!   the middle of an instruction that will be done again. Source: Intel's manual, volume 2, "Flags Affected"
 //!   of each instruction, and volume 1, appendix A.
+//! - What Intel's own processors do differently: [`half_accessed`].
 //! - What Intel's processors, which the machine follows, and AMD's do differently: [`by_maker`],
 //!   [`based_offset`], the bytes that `screen` decodes differently for the two (66 before near branches,
 //!   REX.W before LSS, LFS and LGS, the length of UD0), and the bit of MXCSR that only AMD's have.
@@ -143,6 +144,18 @@ fn canonical(address: u64) -> bool {
     (address << 16) as i64 >> 16 == address as i64
 }
 
+/// Flags that a fault in the middle of the instruction leaves open: a repeated comparison has those of before it, or
+/// those of the last pair that was compared.
+pub fn flags_at_fault(instr: &Instruction) -> u32 {
+    use Mnemonic as M;
+    let compares = matches!(
+        instr.mnemonic(),
+        M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Cmpsq | M::Scasb | M::Scasw | M::Scasd | M::Scasq
+    );
+    let repeated = instr.has_rep_prefix() || instr.has_repne_prefix();
+    if compares && repeated { CF | PF | AF | ZF | SF | OF } else { 0 }
+}
+
 /// Makes the condition codes visible elsewhere.
 pub fn reads_codes(instr: &Instruction) -> bool {
     use Mnemonic as M;
@@ -188,6 +201,17 @@ pub fn by_maker(instr: &Instruction) -> bool {
         C::Reservednop_rm16_r16_0F0D | C::Reservednop_rm32_r32_0F0D | C::Reservednop_rm64_r64_0F0D => true,
         _ => false,
     }
+}
+
+/// PUSH and POP of a segment register with four bytes: some processors access all of them, newer ones of Intel's only
+/// the lower two.
+pub fn half_accessed(instr: &Instruction) -> bool {
+    use Code as C;
+    let pushes = matches!(
+        instr.code(),
+        C::Pushd_CS | C::Pushd_SS | C::Pushd_DS | C::Pushd_ES | C::Pushd_FS | C::Pushd_GS
+    );
+    pushes || matches!(instr.code(), C::Popd_SS | C::Popd_DS | C::Popd_ES | C::Popd_FS | C::Popd_GS)
 }
 
 /// A prefetch or a code fetch may be told from a data access only by newer processors: bit 4 of a page
