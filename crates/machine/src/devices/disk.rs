@@ -22,7 +22,8 @@ struct Image {
 #[derive(Clone, Debug)]
 pub struct Disk {
     image: Arc<Image>,
-    overlay: Arc<BTreeMap<u32, Sector>>,
+    /// A clone that writes copies which sectors there are, and not what is in them.
+    overlay: Arc<BTreeMap<u32, Arc<Sector>>>,
     sectors: u32,
 }
 
@@ -92,7 +93,7 @@ impl Disk {
             return None;
         }
         if let Some(written) = self.overlay.get(&sector) {
-            return Some(*written);
+            return Some(**written);
         }
         let mut data = [0; SECTOR_SIZE];
         let start = sector as usize * SECTOR_SIZE;
@@ -107,7 +108,7 @@ impl Disk {
         if sector >= self.sectors {
             return false;
         }
-        Arc::make_mut(&mut self.overlay).insert(sector, *data);
+        Arc::make_mut(&mut self.overlay).insert(sector, Arc::new(*data));
         true
     }
 

@@ -125,7 +125,13 @@ struct CodePage {
     blocks: Vec<u32>,
     /// Stretches of 64 bytes that hold code.
     lines: u64,
+    /// How many stores have looked whether they hit code since code was last added.
+    stores: u32,
 }
+
+/// After how many stores a page without new code holds none any more: each of them is as slow as twenty
+/// instructions, and what is still code is compiled again in the time of so many.
+const STORES_MAX: u32 = 64;
 
 /// Compiled code.
 #[derive(Default)]
@@ -334,6 +340,7 @@ impl Code {
         let page = self.pages.entry(key.physical >> 12).or_default();
         page.blocks.push(id);
         page.lines |= lines(key.physical as usize & 0xfff, bytes.into());
+        page.stores = 0;
         self.op(slot)
     }
 
@@ -444,7 +451,7 @@ impl Code {
         }
         let some_left = !kept.is_empty();
         if some_left {
-            self.pages.insert(frame, CodePage { blocks: kept, lines: left });
+            self.pages.insert(frame, CodePage { blocks: kept, lines: left, stores: page.stores });
         }
         (any, some_left)
     }
@@ -454,9 +461,15 @@ impl Code {
         self.pages.keys().copied().collect()
     }
 
-    /// Could a write of these bytes hit a block?
-    pub fn hit(&self, frame: u64, offset: usize, bytes: usize) -> bool {
-        self.pages.get(&frame).is_some_and(|page| page.lines & lines(offset, bytes) != 0)
+    /// Which part of a page, as offset and bytes, may hold code no more after a store to these bytes: none if there are
+    /// no blocks near, and all of it if it is being filled with something else.
+    pub fn stored(&mut self, frame: u64, offset: usize, bytes: usize) -> Option<(usize, usize)> {
+        let page = self.pages.get_mut(&frame)?;
+        page.stores += 1;
+        if page.stores > STORES_MAX {
+            return Some((0, crate::memory::PAGE));
+        }
+        (page.lines & lines(offset, bytes) != 0).then_some((offset, bytes))
     }
 
     /// Makes sure that blocks stop where a run stops, and begin where it takes note.

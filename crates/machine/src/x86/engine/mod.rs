@@ -166,11 +166,9 @@ impl Engine {
         }
     }
 
-    /// Forgets compiled code that came from these bytes. True if any was.
+    /// Forgets compiled code that came from these bytes, and perhaps other code of the page. True if any was.
     pub fn drop_code(&mut self, frame: u64, offset: usize, size: usize) -> bool {
-        if !self.code.hit(frame, offset, size) {
-            return false;
-        }
+        let Some((offset, size)) = self.code.stored(frame, offset, size) else { return false };
         let (any, left) = self.code.drop_blocks(frame, |at, n| at < offset + size && offset < at + n);
         if !left {
             self.mmu.unflag_code(frame);
