@@ -216,6 +216,8 @@ pub struct Events {
     pub unlogged: Arc<[Range<u64>]>,
     /// Whether everything else is logged.
     pub happenings: bool,
+    /// Whether IN and OUT are among it. On to begin with; a disk that is read through a port has one for every word.
+    pub ports: bool,
     /// Whether changes of the interrupt flag are noted in [`Events::flag_changes`].
     pub flags: bool,
     /// Changes of the interrupt flag, apart from the log: whoever wants to know nothing else is spared the
@@ -249,6 +251,7 @@ impl Events {
             leave_out: LeaveOut::Nothing,
             unlogged: Arc::default(),
             happenings: false,
+            ports: true,
             flags: false,
             flag_changes: Vec::new(),
             passed: Vec::new(),
@@ -504,9 +507,9 @@ pub trait Filter {
     /// Whether an access that was asked for is known from then on, as long as addresses lead where they did.
     /// Then its repetitions may be left out without asking.
     const REPETITIONS: bool;
-    /// Whether all accesses of the instruction at `pc` are left out.
-    fn passes_over(&mut self, pc: u64) -> bool {
-        let _ = pc;
+    /// Whether all accesses of the instruction at `pc` are left out; `writes`: it is asked for one that writes.
+    fn passes_over(&mut self, pc: u64, writes: bool) -> bool {
+        let _ = (pc, writes);
         false
     }
     /// Whether this access is left out; where it is in physical memory is not known yet.
@@ -552,11 +555,15 @@ fn each<F: Filter>(
 ) {
     let mut at = from;
     let (mut block, mut alone) = (None, None);
+    let passes_over = |filter: &mut F, word: u64| {
+        let (pc, writes) = code.site_pc(word);
+        filter.passes_over(pc, writes)
+    };
     while at < until {
         let word = words[at];
         match word >> 32 & 15 {
-            0 if filter.passes_over(code.site_pc(word)) || recent.knows(word) => at += 1,
-            TAG_WIDE if filter.passes_over(code.site_pc(word)) || recent.knows_wide(word, words[at + 1]) => {
+            0 if passes_over(filter, word) || recent.knows(word) => at += 1,
+            TAG_WIDE if passes_over(filter, word) || recent.knows_wide(word, words[at + 1]) => {
                 at += 2;
             }
             tag @ (0 | TAG_WIDE) => {
@@ -585,7 +592,7 @@ fn each<F: Filter>(
                     instruction: alone,
                 };
                 if tag == TAG_ACCESS {
-                    if !filter.passes_over(access.pc.0) {
+                    if !filter.passes_over(access.pc.0, access.kind.writes()) {
                         sink(filter, LogEntry::Access(access));
                     }
                     at += SPELLED_WORDS;

@@ -46,6 +46,7 @@ use log_filter::{IgnoredCode, LogFilter};
 use machine::{Events, Happening, LogEntry, Machine};
 use repetitions::Repetitions;
 use sighting::Sights;
+use std::cell::Cell;
 use std::ops::Range;
 use trace::{
     Access, Action, Choice, CpuId, Event, PhysAddr, Remark, Stack, Step, StepEnd, ThreadId, VirtAddr, Words,
@@ -112,6 +113,8 @@ pub struct StepBuilder {
     pub open: bool,
     /// Whether actions carry stacks.
     pub narrated: bool,
+    /// Whether nobody will ask for the step, so that what was logged need not be taken.
+    pub unread: bool,
     sights: Sights,
     /// Console output that is not yet a whole line.
     console: String,
@@ -132,6 +135,7 @@ impl Clone for StepBuilder {
             attributed: self.attributed,
             open: self.open,
             narrated: self.narrated,
+            unread: self.unread,
             sights: self.sights.clone(),
             console: self.console.clone(),
         }
@@ -152,6 +156,7 @@ impl Clone for StepBuilder {
         self.attributed = source.attributed;
         self.open = source.open;
         self.narrated = source.narrated;
+        self.unread = source.unread;
         self.sights.clone_from(&source.sights);
         self.console.clone_from(&source.console);
     }
@@ -163,6 +168,7 @@ fn new_log(scope: &Scope) -> Events {
     log.accesses = true;
     // Page faults and changes of the address space tell what accesses depended on.
     log.happenings = true;
+    log.ports = false;
     log
 }
 
@@ -182,6 +188,7 @@ impl StepBuilder {
             attributed: None,
             open: false,
             narrated: false,
+            unread: false,
             sights: Sights::default(),
             console: String::new(),
         }
@@ -310,7 +317,7 @@ impl StepBuilder {
         if self.log.is_empty() {
             return self.open;
         }
-        if stretch.quiet || stretch.thread.is_none() {
+        if stretch.quiet || stretch.thread.is_none() || self.unread {
             if self.sights.looks() {
                 self.hide_log(machine);
             }
@@ -330,8 +337,15 @@ impl StepBuilder {
         recorder.program_counts = stretch.program_counts;
         let before = recorder.accesses.len();
         let (looks, mut open, mut exposed) = (sights.looks(), self.open, None);
-        let scope = recorder.shared_scope();
-        let mut filter = LogFilter { repetitions: &mut *repetitions, ignored, scope: &scope, closed, looks };
+        let (scope, is_exposed) = (recorder.shared_scope(), Cell::new(recorder.is_exposed()));
+        let mut filter = LogFilter {
+            repetitions: &mut *repetitions,
+            ignored,
+            scope: &scope,
+            closed,
+            exposed: &is_exposed,
+            looks,
+        };
         // What the kernel does to a program's memory depends on the page table of that moment.
         let mut reached: Vec<Reached> = Vec::new();
         machine.drain_unknown(log, &mut filter, |event| match event {
@@ -357,6 +371,7 @@ impl StepBuilder {
                 match weighed {
                     Weighed::Plain => return,
                     Weighed::Exposed => {
+                        is_exposed.set(true);
                         recorder.fence();
                         exposed = Some((access.pc, recorder.accesses.len()));
                     }

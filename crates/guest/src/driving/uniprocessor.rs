@@ -302,10 +302,17 @@ impl Uniprocessor {
         self.builder.log.leave_out = leave_out;
         let stop = self.machine.run(cpu, stops, &mut self.builder.log);
         self.builder.log.leave_out = LeaveOut::Nothing;
-        if let Some(rotation) = &mut self.rotation {
-            rotation.learn(&self.machine, &self.builder.log, sp);
-        }
+        self.learn_rotation(sp);
         stop
+    }
+
+    /// If it matters where ticks lead: learns what the log tells of it. `sp` is the top of the stack.
+    fn learn_rotation(&mut self, sp: u64) {
+        let Some(rotation) = &mut self.rotation else { return };
+        match self.builder.unread {
+            true => rotation.learn(&self.machine, &mut self.builder.log, sp),
+            false => rotation.learn(&self.machine, &mut self.builder.log.clone(), sp),
+        }
     }
 
     /// Which accesses need not be logged now: those that would be passed over when the log is taken, which is

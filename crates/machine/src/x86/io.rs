@@ -29,7 +29,9 @@ impl Exec<'_> {
 
     fn port_done(&mut self, port: u16, size: usize, write: bool, value: u32) {
         self.leave = true;
-        self.events.push(self.now, Happening::Port { port, size: size as u8, write, value });
+        if self.events.ports {
+            self.events.push(self.now, Happening::Port { port, size: size as u8, write, value });
+        }
         if self.stops.ports.iter().any(|range| range.contains(&port)) {
             self.stop_after(Stop::Port { port, size: size as u8, write, value });
         }

@@ -4,13 +4,14 @@
 //! Concept: kernels spend much of their time in lock and scheduler functions that a description ignores. What
 //! these access counts only if it writes, where a tick could come, what the scheduler works on (see
 //! [`crate::driving::recorder`]), or after that has happened. In a stretch of the log that is closed to both,
-//! their accesses are told by the instruction's address alone.
+//! their accesses are told by the instruction's address alone. What they read never counts before that.
 //!
 //! Contract: what is left of the log is the same whether or not somebody looks at what ignored code writes.
 
 use super::repetitions::Repetitions;
 use crate::driving::recorder::Scope;
 use machine::{Access, Filter};
+use std::cell::Cell;
 
 /// How many instructions are remembered, a power of two.
 const REMEMBERED: usize = 1 << 10;
@@ -49,6 +50,9 @@ pub struct LogFilter<'a> {
     pub scope: &'a Scope,
     /// Whether nothing that ignored code does in this stretch can count.
     pub closed: bool,
+    /// Whether ignored code has written, where a tick could come, what the scheduler works on: in the course of this
+    /// stretch, or before.
+    pub exposed: &'a Cell<bool>,
     /// Whether somebody looks at what it writes all the same.
     pub looks: bool,
 }
@@ -57,8 +61,9 @@ impl Filter for LogFilter<'_> {
     const REPETITIONS: bool = true;
 
     #[inline]
-    fn passes_over(&mut self, pc: u64) -> bool {
-        self.closed && !self.looks && self.ignored.contains(self.scope, pc)
+    fn passes_over(&mut self, pc: u64, writes: bool) -> bool {
+        let cannot_count = self.closed || !writes && !self.exposed.get();
+        cannot_count && !self.looks && self.ignored.contains(self.scope, pc)
     }
 
     #[inline]
@@ -92,19 +97,40 @@ mod tests {
             pc: VirtAddr(pc),
             instruction: None,
         };
+        let exposed = Cell::new(false);
         for (closed, looks, passed) in [(true, false, true), (true, true, false), (false, false, false)] {
             repetitions.forget();
             let (repetitions, ignored) = (&mut repetitions, &mut ignored);
-            let mut filter = LogFilter { repetitions, ignored, scope: &scope, closed, looks };
+            let mut filter =
+                LogFilter { repetitions, ignored, scope: &scope, closed, exposed: &exposed, looks };
             for (pc, inside) in [(0xff, false), (0x100, true), (0x1ff, true), (0x200, false)] {
                 // The second time it is remembered; the last one shares its place with the first.
                 for pc in [pc, pc, pc + (REMEMBERED as u64) * 4, pc] {
-                    assert_eq!(filter.passes_over(pc), passed && inside && pc < 0x400, "{pc:#x}");
+                    assert_eq!(filter.passes_over(pc, true), passed && inside && pc < 0x400, "{pc:#x}");
                 }
                 // What is looked at although it does not count is never a repetition.
                 assert!(!filter.knows(&access(pc)));
                 assert_eq!(filter.knows(&access(pc)), !(closed && looks && inside), "{pc:#x}");
             }
         }
+    }
+
+    #[test]
+    fn what_ignored_code_reads_is_passed_over_until_something_is_exposed() {
+        let scope = Scope { ignored_code: vec![0x100..0x200], ..Scope::everything() }.tidy();
+        let (mut repetitions, mut ignored) = (Repetitions::default(), IgnoredCode::default());
+        let exposed = Cell::new(false);
+        let mut filter = LogFilter {
+            repetitions: &mut repetitions,
+            ignored: &mut ignored,
+            scope: &scope,
+            closed: false,
+            exposed: &exposed,
+            looks: false,
+        };
+        assert!(filter.passes_over(0x100, false));
+        assert!(!filter.passes_over(0x100, true) && !filter.passes_over(0x200, false));
+        exposed.set(true);
+        assert!(!filter.passes_over(0x100, false));
     }
 }

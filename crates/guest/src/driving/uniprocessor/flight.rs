@@ -114,9 +114,7 @@ impl Uniprocessor {
         let taking = StopSet { instructions: Some(1), on: Kinds::INTERRUPT, ..StopSet::default() };
         let stop = self.machine.run(self.cpu(), &taking, &mut self.builder.log);
         let sp = self.machine.stack_pointer(self.cpu()).0;
-        if let Some(rotation) = &mut self.rotation {
-            rotation.learn(&self.machine, &self.builder.log, sp);
-        }
+        self.learn_rotation(sp);
         if !matches!(stop, Stop::Interrupt { .. }) {
             let what = if stop == Stop::Halt {
                 "the kernel halted with interrupts off, so nothing wakes it; if that is how it gives up, name the \

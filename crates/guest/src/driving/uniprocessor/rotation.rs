@@ -18,7 +18,7 @@
 //! Limits: circles of more than half of [`TICKS_MAX`] ticks; kernels that decide without entering a function
 //! of `functions.switch` or `functions.yield`. For both, all the ticks are tried.
 
-use machine::{Events, LogEntry, Machine};
+use machine::{Distinct, Events, LogEntry, Machine};
 use std::collections::{BTreeMap, BTreeSet};
 use trace::{AccessKind, PhysAddr, VirtAddr};
 
@@ -45,13 +45,13 @@ pub(super) struct Rotation {
 }
 
 impl Rotation {
-    /// Learns which words were read and written from a copy of the log. `sp` is the top of the stack on which
+    /// Learns which words were read and written from the log, and empties it. `sp` is the top of the stack on which
     /// they were.
-    pub(super) fn learn(&mut self, machine: &Machine, log: &Events, sp: u64) {
+    pub(super) fn learn(&mut self, machine: &Machine, log: &mut Events, sp: u64) {
         let page = VirtAddr(sp).page().0;
         let stack = sp.saturating_sub(STACK_BELOW_BYTES).max(page)
             ..(sp + STACK_ABOVE_BYTES).min(page + machine::entries::PAGE_BYTES);
-        machine.drain(&mut log.clone(), |event| {
+        machine.drain_unknown(log, &mut Distinct, |event| {
             let LogEntry::Access(access) = event else { return };
             let Some(PhysAddr(at)) = access.physical else { return };
             let on_stack = stack.contains(&access.address.0);

@@ -110,6 +110,8 @@ impl Uniprocessor {
     /// none. `rotation` then holds what was learned on the way, unless that was too much.
     fn left_aside(&mut self, mut asked: ThreadSet) -> ThreadSet {
         self.builder.narrated = false;
+        // Whether a store buffer drains can depend on what the step has accessed.
+        self.builder.unread = self.stores.buffers.is_none();
         for thread in self.tracker.threads.iter_mut() {
             thread.turn = Scheduled::PassedOver;
         }

@@ -300,9 +300,10 @@ impl Code {
         self.metas[at]
     }
 
-    /// The instruction that wrote this log word.
-    pub fn site_pc(&self, word: u64) -> u64 {
-        self.site_meta(word).pc()
+    /// The instruction that wrote this log word, and whether the access writes.
+    pub fn site_pc(&self, word: u64) -> (u64, bool) {
+        let meta = self.site_meta(word);
+        (meta.pc(), meta.access() & WRITE != 0)
     }
 
     /// The access that wrote this log word.
