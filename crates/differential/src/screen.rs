@@ -75,9 +75,10 @@ pub fn is_image_store(instr: &Instruction) -> bool {
     matches!(instr.mnemonic(), Mnemonic::Fnstenv | Mnemonic::Fnsave | Mnemonic::Fxsave | Mnemonic::Fxsave64)
 }
 
-/// Whether the instruction leaves bytes in memory that cannot be compared, so that none may follow that reads them.
+/// Whether the instruction leaves bytes in memory or halves of registers that cannot be compared, so that none may
+/// follow that reads them.
 fn comes_last(instr: &Instruction) -> bool {
-    is_image_store(instr) || undefined::half_accessed(instr)
+    is_image_store(instr) || undefined::half_pushed(instr) || !undefined::halves(instr).is_empty()
 }
 
 fn is_image_load(instr: &Instruction) -> bool {
@@ -91,8 +92,11 @@ pub fn decode(mode: Mode, code: &[u8], ip: u64) -> Instruction {
 
 /// Do AMD's processors read these bytes as another instruction than Intel's, which the machine follows?
 fn read_differently(mode: Mode, code: &[u8]) -> bool {
+    let instr = decode(mode, code, 0);
     let other = Decoder::with_ip(mode.bits(), code, 0, DecoderOptions::AMD).decode();
-    decode(mode, code, 0).code() != other.code()
+    // With REX.B AMD's exchange R8 with RAX.
+    let exchanges = || mode.wide_code() && code[instr.len() - 2] & 0xf1 == 0x41;
+    instr.code() != other.code() || instr.mnemonic() == Mnemonic::Pause && exchanges()
 }
 
 /// The bytes of a sequence and what follows them on its page, as far as one instruction can reach.
@@ -151,6 +155,11 @@ fn unknown_to_iced(mode: Mode, bytes: &[u8]) -> bool {
     };
     let opcode = bytes.iter().position(|b| !prefix(b));
     opcode.is_some_and(|at| matches!(bytes[at], 0x0f | 0xc4 | 0xc5 | 0x62 | 0x8f))
+}
+
+/// Whether the sequence has more than one way through it.
+pub fn has_branch(case: &Case) -> bool {
+    disassemble(case).iter().any(is_branch)
 }
 
 /// Whether the instruction is a branch whose way cannot be told from the order of the instructions.

@@ -62,6 +62,17 @@ impl FxImage {
     pub fn set_u32(&mut self, at: usize, value: u32) {
         self.0[at..at + 4].copy_from_slice(&value.to_le_bytes());
     }
+    /// Number of the register that is ST(0).
+    pub fn top(&self) -> usize {
+        usize::from(self.u16(2) >> 11 & 7)
+    }
+    /// Makes another register ST(0), and leaves all of them as they are.
+    pub fn set_top(&mut self, top: usize) {
+        const ST: std::ops::Range<usize> = 32..160;
+        let down = (top + 8 - self.top()) % 8;
+        self.0[ST].rotate_left(16 * down);
+        self.set_u16(2, self.u16(2) & !0x3800 | (top as u16) << 11);
+    }
     /// The ten significant bytes of ST(i).
     pub fn st(&self, i: usize) -> &[u8] {
         &self.0[32 + 16 * i..][..10]

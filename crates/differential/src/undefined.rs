@@ -2,11 +2,14 @@
 //!
 //! - What the architecture leaves open: flags, condition codes, results, the order of faults, the state in
 //!   the middle of an instruction that will be done again. Source: Intel's manual, volume 2, "Flags Affected"
-//!   of each instruction, and volume 1, appendix A.
-//! - What Intel's own processors do differently: [`half_accessed`].
+//!   of each instruction, volume 1, appendix A, and volume 3, "Priority Among Simultaneous Exceptions".
+//! - What Intel's own processors do differently, mostly at a fault: [`half_pushed`], [`may_not_fault`],
+//!   [`over_the_top`], [`halves`], [`clears_top`], the pointer to the operand of an x87 instruction that is not
+//!   [`in_memory`], and what a CALL or a store [`in_two_parts`] has written when it faults.
 //! - What Intel's processors, which the machine follows, and AMD's do differently: [`by_maker`],
-//!   [`based_offset`], the bytes that `screen` decodes differently for the two (66 before near branches,
-//!   REX.W before LSS, LFS and LGS, the length of UD0), and the bit of MXCSR that only AMD's have.
+//!   [`based_offset`], [`flags_halfway`], the bytes that `screen` decodes differently for the two (66 before
+//!   near branches, REX.W before LSS, LFS and LGS, REX.B before PAUSE, the length of UD0), and the bit of MXCSR
+//!   that only AMD's have.
 //! - What the host's kernel keeps from programs: RF in pushed flags, the privilege level of null selectors,
 //!   whether its own addresses are mapped (`system::in_supervisor_region`), and the instructions that it
 //!   emulates. Programs run in ring 3 only.
@@ -14,8 +17,8 @@
 //!   `screen::leaves_sandbox`.
 
 use crate::screen::operand_offset;
-use crate::state::Registers;
-use iced_x86::{Code, Instruction, MemorySize, Mnemonic, OpKind, Register, RflagsBits};
+use crate::state::{End, Mode, Registers};
+use iced_x86::{Code, CodeSize, Instruction, MemorySize, Mnemonic, OpKind, Register, RflagsBits};
 
 const CF: u32 = 1;
 const PF: u32 = 4;
@@ -144,16 +147,40 @@ fn canonical(address: u64) -> bool {
     (address << 16) as i64 >> 16 == address as i64
 }
 
-/// Flags that a fault in the middle of the instruction leaves open: a repeated comparison has those of before it, or
-/// those of the last pair that was compared.
-pub fn flags_at_fault(instr: &Instruction) -> u32 {
+/// Is this a string instruction that repeats?
+fn repeats(instr: &Instruction) -> bool {
+    instr.is_string_instruction() && (instr.has_rep_prefix() || instr.has_repne_prefix())
+}
+
+/// Flags that an exception in the middle of the instruction leaves open: a repeated comparison keeps those of
+/// before it (volume 2, REP), but AMD's processors have those of the last pair that was compared.
+pub fn flags_halfway(instr: &Instruction) -> u32 {
+    if repeats(instr) { image(instr.rflags_modified()) } else { 0 }
+}
+
+/// Registers whose upper halves a repeated instruction with 32-bit addresses may clear before it has done
+/// anything, and so at once at a fault or with a count of zero. Volume 2 does not say so, but Intel's
+/// processors do it for some instructions (Linux imitates it as "non-architectural").
+pub fn halves(instr: &Instruction) -> &'static [usize] {
+    let short = |i| matches!(instr.op_kind(i), OpKind::MemorySegESI | OpKind::MemoryESEDI);
+    let any = repeats(instr) && instr.code_size() == CodeSize::Code64 && (0..instr.op_count()).any(short);
+    const COUNT_AND_POINTERS: [usize; 3] = [1, 6, 7];
+    if any { &COUNT_AND_POINTERS } else { &[] }
+}
+
+/// Does it have an operand in memory? An x87 instruction that has none leaves the pointer to the last operand
+/// open (volume 1, "x87 FPU Instruction and Data (Operand) Pointers").
+pub fn in_memory(instr: &Instruction) -> bool {
+    (0..instr.op_count()).any(|i| instr.op_kind(i) == OpKind::Memory)
+}
+
+/// Is it an MMX store, which may have made register 0 the top of the x87 stack when its access faults? It is
+/// made so when the instruction is done again.
+pub fn clears_top(instr: &Instruction) -> bool {
     use Mnemonic as M;
-    let compares = matches!(
-        instr.mnemonic(),
-        M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Cmpsq | M::Scasb | M::Scasw | M::Scasd | M::Scasq
-    );
-    let repeated = instr.has_rep_prefix() || instr.has_repne_prefix();
-    if compares && repeated { CF | PF | AF | ZF | SF | OF } else { 0 }
+    matches!(instr.mnemonic(), M::Movd | M::Movq | M::Movntq)
+        && instr.op0_kind() == OpKind::Memory
+        && instr.op1_register().is_mm()
 }
 
 /// Makes the condition codes visible elsewhere.
@@ -203,20 +230,95 @@ pub fn by_maker(instr: &Instruction) -> bool {
     }
 }
 
-/// PUSH and POP of a segment register with four bytes: some processors access all of them, newer ones of Intel's only
-/// the lower two.
-pub fn half_accessed(instr: &Instruction) -> bool {
+/// PUSH of a segment register with four bytes: recent processors of Intel's write only the lower two (volume 2,
+/// PUSH).
+pub fn half_pushed(instr: &Instruction) -> bool {
     use Code as C;
-    let pushes = matches!(
+    matches!(instr.code(), C::Pushd_CS | C::Pushd_SS | C::Pushd_DS | C::Pushd_ES | C::Pushd_FS | C::Pushd_GS)
+}
+
+/// POP of a segment register with four or eight bytes: newer processors of Intel's read only the lower two.
+fn half_popped(instr: &Instruction) -> bool {
+    use Code as C;
+    matches!(
         instr.code(),
-        C::Pushd_CS | C::Pushd_SS | C::Pushd_DS | C::Pushd_ES | C::Pushd_FS | C::Pushd_GS
-    );
-    pushes || matches!(instr.code(), C::Popd_SS | C::Popd_DS | C::Popd_ES | C::Popd_FS | C::Popd_GS)
+        C::Popd_SS | C::Popd_DS | C::Popd_ES | C::Popd_FS | C::Popd_GS | C::Popq_FS | C::Popq_GS
+    )
+}
+
+/// May a processor go on, or report something else, where the access of this instruction faulted in the machine
+/// with these registers?
+pub fn may_not_fault(instr: &Instruction, end: End, registers: &Registers) -> bool {
+    use Mnemonic as M;
+    /// Of an invalid operation, overflow and underflow.
+    const MASKS: u16 = 0x19;
+    match instr.mnemonic() {
+        // Only an unaligned slot can fault in its upper half alone.
+        M::Push | M::Pop if half_pushed(instr) || half_popped(instr) => {
+            let bytes = instr.stack_pointer_increment().unsigned_abs();
+            !registers.gpr[4].is_multiple_of(bytes.into())
+        }
+        // Alignment checks of these are left open (volume 3, "Alignment Check Exception").
+        M::Movups | M::Movupd | M::Movdqu => matches!(end, End::Exception { vector: 17, .. }),
+        // Below the lower bound the upper one need not be read.
+        M::Bound => true,
+        // An unmasked exception of the conversion keeps some from looking at the place for its result. Which
+        // comes first is left open.
+        M::Fst | M::Fstp | M::Fist | M::Fistp | M::Fbstp => {
+            in_memory(instr) && registers.fx.u16(0) & MASKS != MASKS
+        }
+        _ => false,
+    }
+}
+
+/// Does an operand reach over the end of its addresses? Whether that is beyond the limit of a segment of four
+/// gigabytes is left open (volume 3, "Limit Checking"), and so is whether its alignment is looked at first.
+pub fn over_the_top(mode: Mode, instr: &Instruction, registers: &Registers) -> bool {
+    let (end, mask) = if mode.wide_code() { (1 << 47, u64::MAX) } else { (1u64 << 32, 0xffff_ffff) };
+    let over = |address: u64, bytes: u64| (end - bytes + 1..end).contains(&(address & mask));
+    let base = |segment: Register| match segment {
+        Register::FS | Register::GS if mode.wide_code() => {
+            Some(registers.bases[segment as usize - Register::FS as usize])
+        }
+        _ if mode.wide_code() => Some(0),
+        _ => (registers.segments[segment.number()] & 4 == 0).then_some(0),
+    };
+    let value = |register: Register, _, _| {
+        if register.is_segment_register() { base(register) } else { Some(registers.gpr[register.number()]) }
+    };
+    let bytes = instr.memory_size().size() as u64;
+    let distance = bit_distance(instr, registers);
+    let mut operands = (0..instr.op_count()).filter_map(|i| instr.virtual_address(i, 0, value));
+    let pointer = if instr.mnemonic() == Mnemonic::Leave { Register::EBP } else { Register::ESP };
+    let pushed = instr.stack_pointer_increment().min(0);
+    let slot = registers.gpr[pointer.number()].wrapping_add_signed(pushed.into());
+    operands.any(|address| over(address.wrapping_add_signed(distance), bytes))
+        || instr.is_stack_instruction()
+            && base(Register::SS).is_some()
+            && over(slot, u64::from(mode.bits()) / 8)
+}
+
+/// Bytes from the operand that is addressed to the one that holds the bit, where a register tells its number.
+fn bit_distance(instr: &Instruction, registers: &Registers) -> i64 {
+    use Mnemonic as M;
+    let bits = matches!(instr.mnemonic(), M::Bt | M::Bts | M::Btr | M::Btc);
+    if !bits || instr.op1_kind() != OpKind::Register {
+        return 0;
+    }
+    let (register, size) = (instr.op1_register(), size(instr));
+    let unused = 64 - 8 * size;
+    let number = (registers.gpr[register.number()] << unused) as i64 >> unused;
+    number >> 3 & -(size as i64)
 }
 
 /// A prefetch or a code fetch may be told from a data access only by newer processors: bit 4 of a page
 /// fault's error code exists with NX alone.
 pub const FETCH_BIT: u32 = 0x10;
+
+/// Ten bytes are accessed as eight and two.
+pub fn in_two_parts(instr: &Instruction) -> bool {
+    matches!(instr.memory_size(), MemorySize::Float80 | MemorySize::Bcd)
+}
 
 /// Which of two memory operands is looked at first, and so which fault is reported, is left open.
 pub fn fault_order(instr: &Instruction) -> bool {
@@ -225,10 +327,8 @@ pub fn fault_order(instr: &Instruction) -> bool {
         instr.mnemonic(),
         M::Movsb | M::Movsw | M::Movsd | M::Movsq | M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Cmpsq
     );
-    // Ten bytes are read as eight and two.
-    let ten = matches!(instr.memory_size(), MemorySize::Float80 | MemorySize::Bcd);
     string && instr.is_string_instruction()
-        || ten
+        || in_two_parts(instr)
         || large_operand(instr)
         || instr.mnemonic() == M::Maskmovdqu
         // The place for the return address, or the target that is no address.

@@ -203,6 +203,21 @@ fn string_instructions() {
 }
 
 #[test]
+fn a_repeated_comparison_sets_flags_at_its_end() {
+    let (mut m, _) = machine(|a| {
+        a.stc()?;
+        a.repe().cmpsb()
+    });
+    m.cpus[0].regs[reg::DI] = 0x2_0ff0;
+    m.cpus[0].regs[reg::CX] = 0x20;
+    // As far as the end of the target's page.
+    run(&mut m, 2);
+    assert_eq!((m.cpus[0].regs[reg::CX], m.cpus[0].flags.image() & !2), (0x10, CF));
+    run(&mut m, 1);
+    assert_eq!((m.cpus[0].regs[reg::CX], m.cpus[0].flags.image() & !2), (0, ZF | PF));
+}
+
+#[test]
 fn smearing_copies_and_downward_copies() {
     let (mut m, _) = machine(|a| {
         a.lea(edi, dword_ptr(esi + 1))?;

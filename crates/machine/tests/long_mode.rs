@@ -121,14 +121,14 @@ fn registers_and_flags() {
             (0x5566_7788, N, CF | SF | AF | PF),
         ),
         (
-            "with REX.B no pause",
+            "a pause with REX.B exchanges nothing",
             |a| {
                 a.mov(r8, rcx)?;
                 a.db(&[0xf3, 0x49, 0x90])?;
                 a.mov(rdx, r8)
             },
             (1, N, 0),
-            (N, 1, 0),
+            (1, N, 0),
         ),
         (
             "push and pop are 64 bits",

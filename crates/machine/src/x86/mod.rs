@@ -114,7 +114,7 @@ pub(crate) fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         M::Lgdt | M::Lidt | M::Sgdt | M::Sidt => system::table(x, instr),
         M::Cli | M::Sti => system::interrupt_flag(x, instr),
         M::Hlt => system::halt(x),
-        M::Pause => system::pause(x, instr),
+        M::Pause => system::pause(x),
         // Hints of later processors, which earlier ones take for what they are to us: nothing.
         M::Nop | M::Reservednop | M::Endbr32 | M::Endbr64 | M::Rdsspd | M::Rdsspq => Ok(()),
         M::Invlpg => system::invalidate(x, instr),

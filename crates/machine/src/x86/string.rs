@@ -3,8 +3,9 @@
 //! A repeated instruction is done in stretches that end where a pointer leaves its page; each stretch counts
 //! as one instruction and the next begins as a new one, so interrupts and budgets come in between, at places
 //! that depend on the addresses alone. A fault can only come at the start of a stretch, with the registers
-//! telling how far it got. The log gets one access a stretch and direction. Where the iterations are asked
-//! for ([`crate::StopSet::iterations`]), a stretch is one of them, and the run ends after it.
+//! telling how far it got and the flags as they were before the instruction, whose end alone sets them. The
+//! log gets one access a stretch and direction. Where the iterations are asked for
+//! ([`crate::StopSet::iterations`]), a stretch is one of them, and the run ends after it.
 
 use super::exec::Exec;
 use super::flags::{self, mask};
@@ -129,6 +130,7 @@ pub fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
     // An element across pages, or a stretch that does not fit its segment, goes one by one.
     let straddles = n == 0;
     let n = if straddles || stretch(x, row, source, target, kind, n, address_size).is_err() { 1 } else { n };
+    let flags = x.cpu.flags;
     let done = match elements(x, instr, row, source, target, kind, n, address_size, port, straddles)? {
         Some(early) => early,
         None => n,
@@ -143,6 +145,7 @@ pub fn execute(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
         if count != done && !ended {
             x.next = x.cpu.rip;
             x.repeating = true;
+            x.cpu.flags = flags;
             if apart && x.stop.is_none() {
                 x.stop = Some(Stop::Iteration);
                 x.leave = true;

@@ -267,38 +267,12 @@ pub fn halt(x: &mut Exec) -> Outcome<()> {
     Ok(())
 }
 
-/// PAUSE.
-pub fn pause(x: &mut Exec, instr: &Instruction) -> Outcome<()> {
-    if instr.len() > 2 && x.cpu.long_code() && exchange_with_r8(x, instr)? {
-        return Ok(());
-    }
+/// PAUSE. To Intel's processors it is one with REX.B too, with which its opcode alone is that of XCHG with R8.
+pub fn pause(x: &mut Exec) -> Outcome<()> {
     if x.stops.on.has(Kinds::PAUSE) {
         x.stop_after(Stop::Pause);
     }
     Ok(())
-}
-
-/// With REX.B the opcode of PAUSE is that of XCHG with R8, which iced does not tell apart.
-fn exchange_with_r8(x: &mut Exec, instr: &Instruction) -> Outcome<bool> {
-    const REX_W: u64 = 8;
-    const REX_B: u64 = 1;
-    let (pc, user) = (x.pc(), x.cpu.cpl() == 3);
-    let last_prefix = instr.len() as u64 - 2;
-    let rex = x.load_linear(x.linear_after(pc, last_prefix), 1, user)?;
-    if rex & (0xf0 | REX_B) != 0x40 | REX_B {
-        return Ok(false);
-    }
-    let mut size = if rex & REX_W != 0 { 8 } else { 4 };
-    for i in 0..last_prefix {
-        if x.load_linear(x.linear_after(pc, i), 1, user)? == 0x66 && size == 4 {
-            size = 2;
-        }
-    }
-    const R8: usize = 8;
-    let (a, b) = (x.get_sized(reg::AX, size), x.get_sized(R8, size));
-    x.set_sized(reg::AX, size, b);
-    x.set_sized(R8, size, a);
-    Ok(true)
 }
 
 /// INVLPG. Translations are always current, so only watchers are notified.
