@@ -99,6 +99,62 @@ impl Bit {
     }
 }
 
+/// How many words are remembered whose traffic is known, and of how many pages it is remembered where they are; powers
+/// of two.
+const KNOWN_WORDS: usize = 1 << 8;
+const KNOWN_PAGES: usize = 1 << 4;
+
+/// What was found out last, each in the one place that it can be in, so that it need not be looked for again. What is
+/// remembered here changes nothing but speed; a clone begins with nothing.
+#[derive(Debug)]
+struct Known {
+    /// Words that the thread has accessed by traffic in this step, and which do not count.
+    traffic: [u64; KNOWN_WORDS],
+    /// Whose traffic that is, and in which step.
+    of: (ThreadId, u32),
+    /// Numbers of pages, and where they are in the list of those of stacks, if there.
+    pages: [(u64, Option<usize>); KNOWN_PAGES],
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            traffic: [u64::MAX; KNOWN_WORDS],
+            of: Default::default(),
+            pages: [(u64::MAX, None); KNOWN_PAGES],
+        }
+    }
+}
+
+impl Clone for Known {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+
+    fn clone_from(&mut self, _: &Self) {
+        *self = Self::default();
+    }
+}
+
+impl Known {
+    /// Whether the word is remembered.
+    fn is_traffic(&self, of: (ThreadId, u32), word: u64) -> bool {
+        self.of == of && self.traffic[word as usize % KNOWN_WORDS] == word
+    }
+
+    fn add_traffic(&mut self, of: (ThreadId, u32), word: u64) {
+        if self.of != of {
+            self.forget_traffic();
+            self.of = of;
+        }
+        self.traffic[word as usize % KNOWN_WORDS] = word;
+    }
+
+    fn forget_traffic(&mut self) {
+        self.traffic.fill(u64::MAX);
+    }
+}
+
 /// A page of physical memory on which stack traffic was seen.
 #[derive(Clone, Debug, Default)]
 struct Page {
@@ -151,8 +207,7 @@ impl Drop for Chunk {
 pub struct Meetings {
     /// By number of a page of physical memory, where it is in `pages`.
     index: Arc<FxHashMap<u64, usize>>,
-    /// The page that was asked for last, as the index has it: most traffic is on one stack.
-    last: Option<(u64, usize)>,
+    known: Known,
     pages: Arc<Vec<Arc<Page>>>,
     /// Steps so far.
     step: u32,
@@ -168,6 +223,7 @@ impl Meetings {
     /// These words count from now on.
     pub fn count(&mut self, words: &Words) {
         self.words = words.clone();
+        self.known.forget_traffic();
     }
 
     /// A step begins.
@@ -183,8 +239,11 @@ impl Meetings {
 
     /// Stack traffic of a thread. Says whether it counts.
     pub fn traffic(&mut self, thread: ThreadId, phys: PhysAddr, size: u32) -> bool {
-        let size = u64::from(size);
-        for word in words_of(phys, size) {
+        let (words, of) = (words_of(phys, u64::from(size)), (thread, self.step));
+        if words.clone().all(|word| self.known.is_traffic(of, word)) {
+            return false;
+        }
+        for word in words.clone() {
             let (at, bit) = (self.page_of(word), Bit::of(word));
             let page = &self.pages[at];
             if page.find(thread).is_some_and(|marks| marks.step == self.step && bit.is_in(&marks.fresh)) {
@@ -199,14 +258,18 @@ impl Meetings {
                 self.remark(word);
             }
         }
-        !self.words.is_empty()
-            && words_of(phys, size).any(|word| self.words.contains(PhysAddr(word * WORD_BYTES)))
+        let counts = |word: u64| self.words.contains(PhysAddr(word * WORD_BYTES));
+        if !self.words.is_empty() && words.clone().any(counts) {
+            return true;
+        }
+        words.for_each(|word| self.known.add_traffic(of, word));
+        false
     }
 
     /// Any other access of a thread.
     pub fn explicit(&mut self, thread: ThreadId, phys: PhysAddr, size: u32, writes: bool) {
         for word in words_of(phys, u64::from(size)) {
-            let Some(&at) = self.index.get(&(word / PAGE_WORDS)) else {
+            let Some(at) = self.known_page(word / PAGE_WORDS) else {
                 self.elsewhere
                     .push(u64::from(thread.0) << THREAD_SHIFT | u64::from(writes) << WRITES_SHIFT | word);
                 continue;
@@ -271,6 +334,7 @@ impl Meetings {
     /// A thread frees memory: what becomes of it then has nothing to do with what was there. Where that is
     /// `counted`, it is an access to all of it.
     pub fn freed(&mut self, thread: ThreadId, phys: PhysAddr, size: u64, counted: bool) {
+        self.known.forget_traffic();
         let words = words_of(phys, size);
         // Of most pages that are freed nothing is known, and kernels free many.
         let pages = words.start / PAGE_WORDS..words.end.div_ceil(PAGE_WORDS);
@@ -296,6 +360,7 @@ impl Meetings {
 
     /// The thread is gone, and its stack may become something else.
     pub fn ended(&mut self, thread: ThreadId) {
+        self.known.forget_traffic();
         for at in 0..self.pages.len() {
             if self.pages[at].find(thread).is_some() {
                 let step = self.step;
@@ -311,13 +376,16 @@ impl Meetings {
 
     fn page_of(&mut self, word: u64) -> usize {
         let number = word / PAGE_WORDS;
-        if let Some((_, at)) = self.last.filter(|(last, _)| *last == number) {
-            return at;
+        self.known_page(number).unwrap_or_else(|| self.add_page(number))
+    }
+
+    /// Where the page is, if it is one of a stack.
+    fn known_page(&mut self, number: u64) -> Option<usize> {
+        let slot = &mut self.known.pages[number as usize % KNOWN_PAGES];
+        if slot.0 != number {
+            *slot = (number, self.index.get(&number).copied());
         }
-        let known = self.index.get(&number).copied();
-        let at = known.unwrap_or_else(|| self.add_page(number));
-        self.last = Some((number, at));
-        at
+        slot.1
     }
 
     /// The page is one of a stack from now on, with what was accessed there before; where it is.
@@ -345,6 +413,7 @@ impl Meetings {
         let at = self.pages.len();
         Arc::make_mut(&mut self.pages).push(Arc::new(page));
         Arc::make_mut(&mut self.index).insert(number, at);
+        self.known.pages[number as usize % KNOWN_PAGES] = (number, Some(at));
         at
     }
 

@@ -19,7 +19,7 @@
 //! of `functions.switch` or `functions.yield`. For both, all the ticks are tried.
 
 use machine::{Distinct, Events, LogEntry, Machine};
-use std::collections::{BTreeMap, BTreeSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 use trace::{AccessKind, PhysAddr, VirtAddr};
 
 /// How many ticks are watched at most.
@@ -35,11 +35,11 @@ const CLOCK_TICKS_MIN: usize = 8;
 pub(super) struct Rotation {
     /// What words hold after each tick since the first that wrote them, by a quarter of their physical
     /// address.
-    words: BTreeMap<u64, Vec<u32>>,
+    words: FxHashMap<u64, Vec<u32>>,
     /// Words that were read.
-    read: BTreeSet<u64>,
+    read: FxHashSet<u64>,
     /// Words of stacks, which do not count.
-    stacks: BTreeSet<u64>,
+    stacks: FxHashSet<u64>,
     /// Whether the scheduler decided, tick by tick.
     decided: Vec<bool>,
 }
