@@ -54,6 +54,14 @@ fn faults_are_found_through_the_shell() {
     }
 }
 
+/// Who ends last is not who is waited for last: memory of a process that is still to be cleared away is not lost.
+#[test]
+fn a_child_that_is_left_behind_is_no_leak() {
+    let folder = built("left", &[], AS_IT_IS);
+    let found = json(&folder, "explore", "left", &["--points", "lock,unlock", "--budget", "120s"]);
+    assert_eq!(found["verdict"], "exhausted", "{found:#}");
+}
+
 /// What init drafts lacks little: who makes processes is told by what it returns.
 #[test]
 fn most_of_it_is_drafted() {

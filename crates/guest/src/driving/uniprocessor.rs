@@ -24,6 +24,7 @@ mod advance;
 mod clock;
 mod doze;
 mod enabled;
+mod ending;
 mod flight;
 mod loops;
 mod noted;
@@ -116,6 +117,10 @@ pub(crate) enum Phase {
         population: Option<usize>,
         /// Whether the kernel waits for input again.
         ready: bool,
+        /// How many threads had ended before the test.
+        ended_before: usize,
+        /// For how many of its threads somebody has waited.
+        waited_for: usize,
     },
     Over,
 }
@@ -419,54 +424,6 @@ impl Uniprocessor {
         self.tracker.stops.contains(&pc.0) || self.stops.points.addresses.contains(&pc.0)
     }
 
-    /// What hooks or annotations said may end the step.
-    fn after_hooks(&mut self, signals: &[Signal]) -> Result<(), StepEnd> {
-        if signals.contains(&Signal::Crashed) {
-            return Err(StepEnd::Crashed);
-        }
-        if signals.contains(&Signal::Ready)
-            && let Phase::Running { ready, .. } = &mut self.phase
-        {
-            *ready = true;
-        }
-        let none_left = match self.phase {
-            Phase::Running { population: Some(population), .. } => {
-                signals.contains(&Signal::TestOver) && self.alive() <= population
-            }
-            _ => false,
-        };
-        let over = signals.contains(&Signal::TestEnd) || signals.contains(&Signal::ProgramOver) || none_left;
-        if over && matches!(self.phase, Phase::Running { .. }) {
-            return Err(self.over());
-        }
-        Ok(())
-    }
-
-    /// Ends the test: what must hold now is checked.
-    fn over(&mut self) -> StepEnd {
-        let kernel = self.kernel().clone();
-        for check in &kernel.checks {
-            let registers = crate::view::registers(&self.machine, self.cpu());
-            let view = crate::view::View { machine: &self.machine, cpu: self.cpu() };
-            let inputs = crate::hooks::expression::Inputs::new(&registers);
-            let counts = |condition: &crate::hooks::expression::Expression| {
-                condition.holds(&view, &inputs) == Ok(true)
-            };
-            if !check.condition.as_ref().is_none_or(counts) {
-                continue;
-            }
-            if check.holds.holds(&view, &inputs).ok() != Some(true) {
-                let found = check.holds.text(&view, &inputs).unwrap_or_else(|why| why.to_string());
-                let action = Action::CheckFailed { check: check.name.clone(), found };
-                self.tracker.emit(&self.machine, &mut self.builder, action);
-            }
-        }
-        let alone = self.tracker.threads.len() <= self.threads_before;
-        self.tracker.emit(&self.machine, &mut self.builder, Action::TestEnd { alone });
-        self.phase = Phase::Over;
-        StepEnd::Finished
-    }
-
     /// Runs until the kernel could take a tick, whoever is running then.
     fn run_until_interruptible(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
         let mut left = UNINTERRUPTIBLE_INSTRUCTIONS_MAX;
@@ -539,7 +496,8 @@ impl Uniprocessor {
         let mut signals = Vec::new();
         self.run_until_interruptible(&mut signals)?;
         self.machine.take_output();
-        self.phase = Phase::Running { population, ready: false };
+        let ended_before = self.tracker.ended;
+        self.phase = Phase::Running { population, ready: false, ended_before, waited_for: 0 };
         self.threads_before = self.tracker.threads.len();
         let runs = self.running_id();
         for thread in self.tracker.threads.iter_mut() {

@@ -95,6 +95,8 @@ pub struct Tracker {
     pub programs: Arc<Vec<Arc<Image>>>,
     pub threads: Threads,
     pub locks: LockTable,
+    /// How many threads have ended.
+    pub ended: usize,
     /// Live heap blocks: size by address.
     pub heap: Arc<BTreeMap<u64, u64>>,
     tracking: bool,
@@ -123,6 +125,7 @@ impl Clone for Tracker {
             programs: self.programs.clone(),
             threads: self.threads.clone(),
             locks: self.locks.clone(),
+            ended: self.ended,
             heap: self.heap.clone(),
             tracking: self.tracking,
             tested_space: self.tested_space,
@@ -146,6 +149,7 @@ impl Clone for Tracker {
         self.cpu = source.cpu;
         self.threads.clone_from(&source.threads);
         self.locks.clone_from(&source.locks);
+        self.ended = source.ended;
         self.heap.clone_from(&source.heap);
         self.tracking = source.tracking;
         self.tested_space = source.tested_space;
@@ -174,6 +178,7 @@ impl Tracker {
             kernel,
             threads: Threads::default(),
             locks: LockTable::default(),
+            ended: 0,
             heap: Arc::default(),
             scheduling: Scheduling::default(),
             returned: false,

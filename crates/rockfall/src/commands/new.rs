@@ -175,15 +175,25 @@ impl Project {
     }
 
     fn xv6(&self) -> Result<Ready, Failure> {
+        let makefile = read(&self.root.join("Makefile"))?;
+        let makefile = String::from_utf8_lossy(&makefile);
+        // Some courses have taken the kernel with its file system in memory out.
+        let in_memory = makefile.lines().any(|line| line.starts_with("kernelmemfs:"));
+        let goals = if in_memory { &["kernelmemfs"][..] } else { &["kernel", "xv6.img", "fs.img"] };
         // Whoever has a cross compiler writes its prefix into the makefile; the host's own compiler is for
         // x86 already.
-        self.tools.make(&self.root, &["kernelmemfs".to_owned(), "TOOLPREFIX=".to_owned()])?;
-        let makefile = read(&self.root.join("Makefile"))?;
-        let tests = xv6_programs(&String::from_utf8_lossy(&makefile));
-        let kernel = self.root.join("kernelmemfs");
-        let description = self.describe_kernel("xv6", &kernel)?;
-        let kernel = format!("{} --programs {}", kernel.display(), self.root.display());
-        Ok(Ready::of_kernel(&kernel, &description, tests))
+        let goals = goals.iter().chain(&["TOOLPREFIX="]).map(|&goal| goal.to_owned());
+        self.tools.make(&self.root, &goals.collect::<Vec<_>>())?;
+        let at = |file: &str| self.root.join(file).display().to_string();
+        let (kernel, files) = match in_memory {
+            true => ("kernelmemfs", at("kernelmemfs")),
+            false => {
+                ("kernel", format!("{} --symbols {} --disk {}", at("xv6.img"), at("kernel"), at("fs.img")))
+            }
+        };
+        let description = self.describe_kernel("xv6", &self.root.join(kernel))?;
+        let files = format!("{files} --programs {}", self.root.display());
+        Ok(Ready::of_kernel(&files, &description, xv6_programs(&makefile)))
     }
 }
 

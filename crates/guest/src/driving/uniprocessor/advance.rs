@@ -304,7 +304,7 @@ impl Uniprocessor {
         self.current = None;
         for _ in 0..DEVICE_STOPS_MAX {
             self.tracker.refresh(&self.machine, &mut self.builder, &mut signals);
-            if let Phase::Running { population: Some(population), ready: true } = self.phase
+            if let Phase::Running { population: Some(population), ready: true, .. } = self.phase
                 && self.alive() <= population
             {
                 return self.over();

@@ -399,6 +399,7 @@ impl Tracker {
     }
 
     fn exits(&mut self, machine: &Machine, step: &mut StepBuilder, key: u64) {
+        self.ended += 1;
         if self.threads.current().is_some_and(|current| current.key == key) {
             self.emit(machine, step, Action::Exit);
             self.threads.get_mut(key).expect("it runs").standing = ThreadState::Exiting;
