@@ -96,12 +96,20 @@ fn a_kernel_that_dies_at_once() {
 fn a_folder_of_xv6() {
     let folder = folder("xv6");
     write(&folder, "kernel.ld", b"");
-    let makefile =
-        b"UPROGS=\\\n\t_init\\\n\t_forktest\\\n\t_sh\\\n\nkernelmemfs:\n\tprintf k > kernelmemfs\n";
-    write(&folder, "Makefile", makefile);
+    let programs = "\ttouch _init _forktest _sh _forktest.o\n";
+    let makefile = format!("kernelmemfs:\n\tprintf k > kernelmemfs\n{programs}");
+    write(&folder, "Makefile", makefile.as_bytes());
     let (code, text) = rockfall(&folder, &["new", "xv6", ".", "-o", "made"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("Tests: forktest\n") && text.contains("kernelmemfs --programs "), "{text}");
+    // Without a kernel that has its file system in memory there are disks.
+    let makefile =
+        format!("kernel:\n\tprintf k > kernel\n{programs}xv6.img fs.img: kernel\n\tcp kernel $@\n");
+    write(&folder, "Makefile", makefile.as_bytes());
+    let (code, text) = rockfall(&folder, &["new", "xv6", ".", "-o", "made"]);
+    assert_eq!(code, Some(0), "{text}");
+    let named = ["/xv6.img --symbols ", "/kernel --disk ", "/fs.img --programs "];
+    assert!(text.contains("Tests: forktest\n") && named.iter().all(|name| text.contains(name)), "{text}");
     assert!(folder.join("made/xv6.toml").exists() && folder.join("made/tools/gcc").exists());
 }
 

@@ -193,7 +193,7 @@ impl Project {
         };
         let description = self.describe_kernel("xv6", &self.root.join(kernel))?;
         let files = format!("{files} --programs {}", self.root.display());
-        Ok(Ready::of_kernel(&files, &description, xv6_programs(&makefile)))
+        Ok(Ready::of_kernel(&files, &description, xv6_tests(xv6_programs(&self.root))))
     }
 }
 
@@ -242,15 +242,22 @@ const XV6_TOOLS: [&str; 11] = ["cat", "echo", "grep", "init", "kill", "ln", "ls"
 /// The tests that xv6 comes with, the shortest first: the last two compute for longer than a step may without being told so.
 const XV6_OWN_TESTS: [&str; 4] = ["zombie", "stressfs", "forktest", "usertests"];
 
-/// The tests among the programs that a makefile of xv6 puts on the disk: `_forktest\`. Those that somebody has written come first.
-fn xv6_programs(makefile: &str) -> Vec<String> {
-    let programs = makefile.split_once("UPROGS").map_or("", |(_, rest)| rest);
-    let lines = programs.lines().skip(1).map(str::trim);
-    let lines = lines.take_while(|line| line.starts_with('_'));
-    let names = lines.map(|line| line.trim_end_matches('\\').trim().trim_start_matches('_').to_owned());
-    let mut tests: Vec<String> = names.filter(|name| !XV6_TOOLS.contains(&name.as_str())).collect();
-    tests.sort_by_key(|name| XV6_OWN_TESTS.iter().position(|own| own == name).map_or(0, |at| at + 1));
-    tests
+/// The programs of xv6 that were built in a folder: `_forktest`.
+fn xv6_programs(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names
+        .filter_map(|name| Some(name.strip_prefix('_')?.to_owned()).filter(|name| !name.contains('.')))
+        .collect()
+}
+
+/// The tests among the programs of xv6. Those that somebody has written come first.
+fn xv6_tests(mut programs: Vec<String>) -> Vec<String> {
+    programs.retain(|name| !XV6_TOOLS.contains(&name.as_str()));
+    programs.sort_by_cached_key(|name| {
+        (XV6_OWN_TESTS.iter().position(|own| own == name).map_or(0, |at| at + 1), name.clone())
+    });
+    programs
 }
 
 #[cfg(test)]
@@ -259,9 +266,7 @@ mod tests {
 
     #[test]
     fn tests_are_found() {
-        let makefile = "UPROGS=\\\n\t_cat\\\n\t_init\\\n\t_forktest\\\n\nfs.img: mkfs\n\t_not\n";
-        assert_eq!(xv6_programs(makefile), ["forktest"]);
-        let makefile = "UPROGS=\\\n\t_usertests\\\n\t_forktest\\\n\t_zombie\\\n\t_mine\\\n\n";
-        assert_eq!(xv6_programs(makefile), ["mine", "zombie", "forktest", "usertests"]);
+        let programs = ["usertests", "cat", "forktest", "zombie", "init", "mine"].map(str::to_owned);
+        assert_eq!(xv6_tests(programs.to_vec()), ["mine", "zombie", "forktest", "usertests"]);
     }
 }
