@@ -15,7 +15,7 @@ use detect::{Config, Detectors, Flags, Lockset, RaceDetector, RaceLimited, RaceP
 use explore::{RaceWatch, World};
 use guest::driving::lifecycle::{self, FreeRun, Setup, Started};
 use guest::driving::uniprocessor::Uniprocessor;
-use guest::elf::image::{Image, ImageHash};
+use guest::elf::image::{Image, ImageHash, Segment};
 use guest::hooks::description::Description;
 use guest::hooks::doctor::{Advice, Examination, Severity};
 use guest::hooks::kernel::Kernel;
@@ -235,6 +235,9 @@ impl Target {
         }
         let advice = match error {
             lifecycle::NotStarted::Stage { how, .. } if how.contains("triple fault") => {
+                if let Some(advice) = self.loaded_beyond_memory() {
+                    return Failure::BadInput(format!("{}: {error}\n{advice}", self.recipe.kernel.display()));
+                }
                 "\nIf the kernel boots elsewhere: it may take more memory for granted than there is (--memory, or 'memory' \
                  under [machine] in the description), or today's compiler may have built what yesterday's did not: try \
                  -fno-pie -no-pie -fno-stack-protector -fcf-protection=none -mno-sse, and -Wl,-z,noseparate-code \
@@ -247,6 +250,21 @@ impl Target {
             _ => "",
         };
         Failure::BadInput(format!("{}: {error}{advice}", self.recipe.kernel.display()))
+    }
+
+    /// What to do if the kernel's file wants a part of it where there is no memory, and another where there is.
+    fn loaded_beyond_memory(&self) -> Option<String> {
+        let segments = &self.kernel.image.segments;
+        let is_beyond = |segment: &&Segment| segment.phys.0 >= self.setup.memory_bytes;
+        let beyond = segments.iter().find(is_beyond)?;
+        segments.iter().any(|segment| !is_beyond(&segment)).then(|| {
+            format!(
+                "Its code or data at {} are to be loaded to the physical address {}, where there is no memory ({} bytes): \
+                 'readelf -l' shows it. Today's linker forgets the load address behind sections of a linker script that \
+                 are not loaded, such as .stab and .stabstr with a byte in them: take these out of kernel.ld.",
+                beyond.addr, beyond.phys, self.setup.memory_bytes
+            )
+        })
     }
 
     fn start_with(&self, setup: &Setup) -> Result<Started, Failure> {

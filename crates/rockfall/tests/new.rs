@@ -90,6 +90,37 @@ fn a_kernel_that_dies_at_once() {
     for word in ["triple fault", "--memory", "-fcf-protection=none"] {
         assert!(text.contains(word), "{word}: {text}");
     }
+    // From a disk whose boot sector ends all: the kernel's data would be loaded to where there is no memory.
+    write(
+        &folder,
+        "far.ld",
+        b"SECTIONS { .text 0x100000 : { *(.text) } .data 0x200000 : AT(0x90000000) { *(.data) } }\n",
+    );
+    let mut gcc = Command::new("gcc");
+    gcc.args([
+        "-m32",
+        "-nostdlib",
+        "-static",
+        "-fno-pie",
+        "-no-pie",
+        "-o",
+        "far",
+        "dies.c",
+        "-T",
+        "far.ld",
+        "-Wl,-e,start",
+    ]);
+    assert!(gcc.current_dir(&folder).status().expect("gcc starts").success());
+    let mut sector = [0; 512];
+    // cli; lidt [0x7c40], where there are zeros; int3
+    sector[..7].copy_from_slice(&[0xfa, 0x0f, 0x01, 0x1e, 0x40, 0x7c, 0xcc]);
+    sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    write(&folder, "disk", &sector);
+    let (code, text) = rockfall(&folder, &["doctor", "disk", "--symbols", "far", "-k", "k.toml"]);
+    assert_eq!(code, Some(2), "{text}");
+    for word in ["triple fault", "0x90000000", "kernel.ld"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
 }
 
 #[test]
