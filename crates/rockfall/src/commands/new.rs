@@ -14,6 +14,7 @@ use crate::files::{Files, read, write_whole};
 use crate::verdict::Verdict;
 use campaign::Failure;
 use campaign::described::description;
+use campaign::narrate::quoted;
 use campaign::target::BUNDLED_KERNEL;
 use clap::{Args, ValueEnum};
 use guest::elf::image::Image;
@@ -28,6 +29,10 @@ pub enum Kind {
     Pintos,
     /// Pintos for x86: userprog, with its programs on a disk
     PintosUserprog,
+    /// Pintos for x86: virtual memory, likewise, and with a place to swap to
+    PintosVm,
+    /// Pintos for x86: file systems, likewise
+    PintosFilesys,
     /// xv6 for x86
     Xv6,
     /// A thread library on Pebbles, in the folder of its course; linked with our tests and run on the bundled
@@ -59,7 +64,7 @@ pub struct Arguments {
     /// For Pintos: add our tests to tests/threads, where your own kernel build has them too
     #[arg(long)]
     pub tests: bool,
-    /// For Pintos' userprog: put this on the disk too, a file or one of the course's programs by its name;
+    /// For Pintos' projects with programs: put this on the disk too, a file or one of the course's programs by its name;
     /// repeat for more
     #[arg(long, value_name = "FILE")]
     pub put: Vec<PathBuf>,
@@ -92,8 +97,11 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     if arguments.tests && arguments.kind != Kind::Pintos {
         return Err(Failure::BadFlag("--tests is for 'pintos'".to_owned()));
     }
-    if !arguments.put.is_empty() && arguments.kind != Kind::PintosUserprog {
-        return Err(Failure::BadFlag("--put is for 'pintos-userprog'".to_owned()));
+    let has_programs = matches!(arguments.kind, Kind::PintosUserprog | Kind::PintosVm | Kind::PintosFilesys);
+    if !arguments.put.is_empty() && !has_programs {
+        return Err(Failure::BadFlag(
+            "--put is for 'pintos-userprog', 'pintos-vm' and 'pintos-filesys'".to_owned(),
+        ));
     }
     let folder = arguments.folder.canonicalize();
     let folder = folder.map_err(|error| Failure::Unreadable { path: arguments.folder.clone(), error })?;
@@ -106,7 +114,9 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let project = Project { root, output, tools };
     let ready = match arguments.kind {
         Kind::Pintos => project.pintos(arguments.tests)?,
-        Kind::PintosUserprog => project.pintos_userprog(&arguments.put)?,
+        Kind::PintosUserprog => project.pintos_with_programs("userprog", &arguments.put)?,
+        Kind::PintosVm => project.pintos_with_programs("vm", &arguments.put)?,
+        Kind::PintosFilesys => project.pintos_with_programs("filesys", &arguments.put)?,
         Kind::Xv6 => project.xv6()?,
         Kind::P2 => project.p2()?,
         Kind::P3 => project.p3()?,
@@ -118,13 +128,14 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
 /// The folder with the makefile, known by what is beside it.
 fn find_root(kind: Kind, folder: &Path) -> Result<PathBuf, Failure> {
     type Known = fn(&Path) -> bool;
+    const PINTOS: &[&str] = &["src", "pintos/src", "pintos"];
     let (what, inner, known): (_, &[&str], Known) = match kind {
-        Kind::Pintos => ("threads/Makefile", &["src", "pintos/src", "pintos"], |place| {
-            place.join("threads/Makefile").exists()
-        }),
-        Kind::PintosUserprog => ("userprog/Makefile", &["src", "pintos/src", "pintos"], |place| {
-            place.join("userprog/Makefile").exists()
-        }),
+        Kind::Pintos => ("threads/Makefile", PINTOS, |place| place.join("threads/Makefile").exists()),
+        Kind::PintosUserprog => {
+            ("userprog/Makefile", PINTOS, |place| place.join("userprog/Makefile").exists())
+        }
+        Kind::PintosVm => ("vm/Makefile", PINTOS, |place| place.join("vm/Makefile").exists()),
+        Kind::PintosFilesys => ("filesys/Makefile", PINTOS, |place| place.join("filesys/Makefile").exists()),
         Kind::Xv6 => ("kernel.ld", &["xv6", "xv6-public", "src"], |place| place.join("kernel.ld").exists()),
         Kind::P2 => ("config.mk with user/libthread", &["p2", "src"], pebbles::is_library),
         Kind::P3 => ("config.mk with kern", &["p3", "kernel", "src"], pebbles::is_kernel),
@@ -157,8 +168,8 @@ impl Project {
             println!("  {first}");
             println!(
                 "A draft may be a better beginning: rockfall init {} > {}",
-                kernel.display(),
-                path.display()
+                quoted(kernel),
+                quoted(&path)
             );
         }
         Ok(path)
@@ -184,7 +195,7 @@ impl Project {
         // x86 already.
         let goals = goals.iter().chain(&["TOOLPREFIX="]).map(|&goal| goal.to_owned());
         self.tools.make(&self.root, &goals.collect::<Vec<_>>())?;
-        let at = |file: &str| self.root.join(file).display().to_string();
+        let at = |file: &str| quoted(&self.root.join(file));
         let (kernel, files) = match in_memory {
             true => ("kernelmemfs", at("kernelmemfs")),
             false => {
@@ -192,7 +203,7 @@ impl Project {
             }
         };
         let description = self.describe_kernel("xv6", &self.root.join(kernel))?;
-        let files = format!("{files} --programs {}", self.root.display());
+        let files = format!("{files} --programs {}", quoted(&self.root));
         Ok(Ready::of_kernel(&files, &description, xv6_tests(xv6_programs(&self.root))))
     }
 }
@@ -200,15 +211,15 @@ impl Project {
 impl Ready {
     /// `kernel`: the kernel and whatever else is behind it on the command line.
     fn of_kernel(kernel: &str, description: &Path, tests: Vec<String>) -> Self {
-        let target = format!("{kernel} -k {}", description.display());
+        let target = format!("{kernel} -k {}", quoted(description));
         let test_flag = "-t ".to_owned();
         Self { target, test_flag, description: description.to_owned(), tests, questions: 0 }
     }
 
     /// Programs in a folder, to be tested on the bundled kernel.
     fn of_programs(folder: &Path, library: &Path, tests: Vec<String>) -> Self {
-        let target = format!("{BUNDLED_KERNEL} -k pebbles --library {}", library.display());
-        let test_flag = format!("--program {}/", folder.display());
+        let target = format!("{BUNDLED_KERNEL} -k pebbles --library {}", quoted(library));
+        let test_flag = format!("--program {}/", quoted(folder));
         Self { target, test_flag, description: library.to_owned(), tests, questions: 0 }
     }
 

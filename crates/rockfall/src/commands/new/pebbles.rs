@@ -4,6 +4,7 @@
 use super::{Project, Ready};
 use crate::files::{read, write_whole};
 use campaign::Failure;
+use campaign::narrate::quoted;
 use guest::elf::image::Image;
 use guests::courses;
 use std::path::{Path, PathBuf};
@@ -68,7 +69,7 @@ impl Project {
         let config = String::from_utf8_lossy(&read(&self.root.join("config.mk"))?).into_owned();
         let tests = ["STUDENTTESTS", "410TESTS"].iter().flat_map(|name| words_of(&config, name));
         let programs = self.root.join(BUILT);
-        let kernel = format!("{} --programs {}", kernel.display(), programs.display());
+        let kernel = format!("{} --programs {}", quoted(&kernel), quoted(&programs));
         let mut ready = Ready::of_kernel(&kernel, &path, tests.collect());
         ready.questions = questions(&path);
         Ok(ready)

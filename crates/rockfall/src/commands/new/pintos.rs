@@ -1,12 +1,13 @@
-//! Pintos: the threads project with its own tests and ours, and userprog with a disk that has the programs.
+//! Pintos: the threads project with its own tests and ours, and those with programs, which are put on a disk.
 //!
-//! The disk is what the `pintos` script would make: the loader, a partition table, the kernel; for userprog
+//! The disk is what the `pintos` script would make: the loader, a partition table, the kernel; for programs
 //! also an empty partition for the file system and one with an archive of programs, which the kernel unpacks
-//! when it boots (`-f extract`).
+//! when it boots (`-f extract`); for virtual memory an empty one to swap to.
 
 use super::{Project, Ready};
 use crate::files::{read, write_whole};
 use campaign::Failure;
+use campaign::narrate::quoted;
 use guests::courses;
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,9 @@ const SIGNATURE: usize = 510;
 const KERNEL: u8 = 0x20;
 const FILE_SYSTEM: u8 = 0x21;
 const SCRATCH: u8 = 0x22;
+const SWAP: u8 = 0x23;
 const FILE_SYSTEM_BYTES: usize = 2 << 20;
+const SWAP_BYTES: usize = 4 << 20;
 
 /// Programs of userprog that start others or wait for them, and those that they start. (A directory of the
 /// project as it is handed out has sixteen entries.)
@@ -65,13 +68,13 @@ impl Project {
         let disk = self.output.join("threads.dsk");
         let parts = [(KERNEL, read(&build.join("kernel.bin"))?)];
         write_whole(&disk, &disk_of(&read(&build.join("loader.bin"))?, &parts)?)?;
-        let kernel = format!("{} --symbols {}", disk.display(), build.join("kernel.o").display());
+        let kernel = format!("{} --symbols {}", quoted(&disk), quoted(&build.join("kernel.o")));
         Ok(Ready::of_kernel(&kernel, &self.describe_kernel("pintos", &build.join("kernel.o"))?, tests))
     }
 
-    /// `put`: what is to be on the disk beside what we chose, and before it where there is not room for all.
-    pub(super) fn pintos_userprog(&self, put: &[PathBuf]) -> Result<Ready, Failure> {
-        let folder = self.root.join("userprog");
+    /// `project`: the folder that is built. `put`: what is to be on the disk beside what we chose, and before it where there is not room for all.
+    pub(super) fn pintos_with_programs(&self, project: &str, put: &[PathBuf]) -> Result<Ready, Failure> {
+        let folder = self.root.join(project);
         self.tools.make(&folder, &[])?;
         let build = folder.join("build");
         let programs = build.join("tests/userprog");
@@ -106,18 +109,21 @@ impl Project {
         }
         // Two empty sectors are the end.
         archive.extend([0; 2 * SECTOR]);
-        let disk = self.output.join("userprog.dsk");
-        let parts = [
+        let disk = self.output.join(format!("{project}.dsk"));
+        let mut parts = vec![
             (KERNEL, read(&build.join("kernel.bin"))?),
             (FILE_SYSTEM, vec![0; FILE_SYSTEM_BYTES]),
             (SCRATCH, archive),
         ];
+        if project == "vm" {
+            parts.push((SWAP, vec![0; SWAP_BYTES]));
+        }
         write_whole(&disk, &disk_of(&read(&build.join("loader.bin"))?, &parts)?)?;
         let kernel = format!(
             "{} --symbols {} --programs {} --append '-f extract'",
-            disk.display(),
-            build.join("kernel.o").display(),
-            programs.display()
+            quoted(&disk),
+            quoted(&build.join("kernel.o")),
+            quoted(&programs)
         );
         Ok(Ready::of_kernel(&kernel, &self.describe_kernel("pintos", &build.join("kernel.o"))?, tests))
     }
