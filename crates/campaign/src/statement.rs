@@ -46,6 +46,8 @@ pub struct Statement {
     pub instructions: Option<u64>,
     /// How many bugs were reported and set aside before.
     pub aside: usize,
+    /// How many bugs the user knew before and had set aside.
+    pub known: usize,
     /// The data races that were seen; `None`: nobody looked for any.
     pub races: Option<RaceCounts>,
     /// Where the bug showed, and how much of that space was explored.
@@ -176,6 +178,7 @@ impl Statement {
             what: target.what(),
             seconds: campaign.seconds(),
             aside: campaign.causes_set_aside().len(),
+            known: target.recipe.known.len().saturating_sub(campaign.causes_set_aside().len()),
             races: campaign.looks_for_races().then(|| known.races()),
             left_out,
             ..known.statement(ending)
@@ -202,6 +205,7 @@ impl Known<'_> {
             spaces: jobs.iter().filter(|job| !job.is_sample()).count(),
             instructions: None,
             aside: 0,
+            known: 0,
             races: None,
             bug_in: buggy.map(|job| self.space(job)),
             left_out: LeftOut::default(),

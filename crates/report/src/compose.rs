@@ -5,6 +5,7 @@ mod calls;
 mod conflicts;
 mod draft;
 mod end;
+mod fold;
 mod library;
 mod note;
 mod passing;
@@ -17,7 +18,7 @@ use library::{Library, innermost, namesakes};
 use sides::rounds;
 
 use crate::classes;
-use crate::story::{Conflict, End, EndKind, Excerpt, Lane, Note, NoteKind, Place, Row, Story, Thread};
+use crate::story::{End, EndKind, Excerpt, Lane, Place, Row, Story, Thread};
 use crate::words::Facts;
 use detect::{Finding, FindingKind};
 use std::cell::RefCell;
@@ -222,43 +223,6 @@ impl<'a> Composer<'a> {
         story
     }
 
-    /// Marks the rows that have no part in the bug as minor.
-    fn fold(&self, rows: &mut [Row], columns: &[ThreadId], conflicts: &[Conflict]) {
-        let finding = self.finding;
-        let of_bug = conflicts.iter().filter(|conflict| conflict.bug);
-        let touching: BTreeSet<usize> = of_bug
-            .flat_map(|conflict| [conflict.rows.0, conflict.rows.1])
-            .map(|row| rows[row].column)
-            .collect();
-        // The schedule is as short as could be made, so whoever is preempted in it has a part, be it only by
-        // being late.
-        let preempted: BTreeSet<usize> =
-            rows.iter().filter(|row| row.end.kind == EndKind::Preempted).map(|row| row.column).collect();
-        let taking_part = |column: usize| {
-            let thread = columns[column];
-            thread == finding.thread
-                || preempted.contains(&column)
-                || finding.sides.iter().any(|side| side.thread == thread)
-                || touching.contains(&column)
-        };
-        let bystanders: Vec<String> =
-            (0..columns.len()).filter(|at| !taking_part(*at)).map(|at| columns[at].to_string()).collect();
-        // Where it is known which memory the bug is about, what else is shared with everybody, such as a table of
-        // processes or the queue of a disk, gives nobody a part in it.
-        let known = conflicts.iter().any(|conflict| conflict.bug);
-        let mut preempted_before = false;
-        for (at, row) in rows.iter_mut().enumerate() {
-            let joins = |conflict: &Conflict| conflict.rows.0 == at || conflict.rows.1 == at;
-            let shares = conflicts.iter().any(|conflict| joins(conflict) && (conflict.bug || !known));
-            // Whoever comes in at a preemption is what it is about.
-            let comes_in = preempted_before && row.end.kind != EndKind::Switched;
-            row.minor = !shares && !comes_in && !taking_part(row.column) && is_quiet(row, &bystanders);
-            if !row.minor {
-                preempted_before = row.end.kind == EndKind::Preempted;
-            }
-        }
-    }
-
     /// The threads that wait although another thread has made them ready since they last ran.
     fn forgotten(&self, drafts: &[Draft<'_>]) -> Vec<String> {
         let FindingKind::LostWakeup { waiting } = &self.finding.kind else { return Vec::new() };
@@ -323,7 +287,7 @@ impl<'a> Composer<'a> {
                 notes: draft.notes.clone(),
                 end,
                 lanes: shown,
-                minor: false,
+                folded: None,
             });
         }
         rows
@@ -355,17 +319,6 @@ impl<'a> Composer<'a> {
         });
         (found, missing)
     }
-}
-
-/// Whether nothing in the row is of interest by itself; who wakes whom is none if that one has no part in the
-/// bug, as where the interrupt of a disk comes.
-fn is_quiet(row: &Row, bystanders: &[String]) -> bool {
-    let locks = |note: &Note| matches!(note.kind, NoteKind::Lock | NoteKind::Unlock);
-    let of_bystander = |note: &Note| {
-        note.text.strip_prefix("wakes ").is_some_and(|woken| bystanders.iter().any(|known| known == woken))
-    };
-    !matches!(row.end.kind, EndKind::Bug | EndKind::Preempted | EndKind::Exited)
-        && row.notes.iter().all(|note| !note.major || locks(note) || of_bystander(note))
 }
 
 /// How the finding was found and made short, in words.

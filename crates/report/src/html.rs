@@ -269,9 +269,9 @@ const fn end_class(kind: EndKind) -> &'static str {
 }
 
 fn row_of(page: &mut String, row: &Row) {
-    let bug = match (row.end.kind, row.minor) {
+    let bug = match (row.end.kind, row.folded) {
         (EndKind::Bug, _) => " bug",
-        (_, true) => " minor",
+        (_, Some(_)) => " minor",
         _ => "",
     };
     let _ = write!(

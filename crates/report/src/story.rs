@@ -111,6 +111,21 @@ pub struct Note {
     pub major: bool,
 }
 
+impl Note {
+    /// The name of the lock that it is about, if it is about one: `takes m`, `counts s down`, `hands m to t3`.
+    #[must_use]
+    pub fn lock(&self) -> Option<&str> {
+        if !matches!(self.kind, NoteKind::Lock | NoteKind::Unlock) {
+            return None;
+        }
+        let (verb, rest) = self.text.split_once(' ')?;
+        let rest =
+            if verb == "hands" { rest.rsplit_once(" to ").map_or(rest, |(lock, _)| lock) } else { rest };
+        let tails = [" at the first try", " down", " up"];
+        Some(tails.iter().find_map(|tail| rest.strip_suffix(tail)).unwrap_or(rest))
+    }
+}
+
 /// How a row ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -153,9 +168,19 @@ pub struct Row {
     pub end: End,
     /// What each thread is doing, by column.
     pub lanes: Vec<Lane>,
-    /// Whether a thread that has no part in the bug did nothing that others notice, so that the row is not
-    /// shown at first sight.
-    pub minor: bool,
+    /// Why the row is not shown at first sight; `None`: it is.
+    pub folded: Option<Folded>,
+}
+
+/// Why a row is shown only to whoever asks for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Folded {
+    /// Its thread has no part in the bug, and did nothing there that others notice.
+    NoPart,
+    /// Its thread had waited for a device and does so again at the end, as before and after, and nobody else went on
+    /// meanwhile.
+    DeviceWait,
 }
 
 /// Two rows of different threads that touched the same bytes, one of them writing.
@@ -259,4 +284,25 @@ pub struct Story {
 pub struct Excerpt {
     pub file: String,
     pub lines: Vec<(u32, String)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_name_their_lock() {
+        let note = |kind, text: &str| Note { kind, text: text.into(), place: Place::default(), major: true };
+        for text in [
+            "takes m",
+            "takes m at the first try",
+            "releases m",
+            "counts m down",
+            "counts m up",
+            "hands m to t3",
+        ] {
+            assert_eq!(note(NoteKind::Lock, text).lock(), Some("m"), "{text}");
+        }
+        assert_eq!(note(NoteKind::Thread, "wakes t3").lock(), None);
+    }
 }

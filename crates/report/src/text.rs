@@ -7,9 +7,9 @@
 mod fold;
 
 use crate::escape::{columns, visible, width};
-use crate::story::{EndKind, Lane, NoteKind, Row, SideView, Story};
+use crate::story::{EndKind, Folded, Lane, NoteKind, Row, SideView, Story};
 use fold::Decisive;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextOptions {
@@ -319,9 +319,10 @@ fn trace(pen: &mut Pen, story: &Story) {
     }
 
     let decisive = Decisive::of(story);
-    let rows = story.rows.len();
+    let shown: Vec<usize> = (0..story.rows.len()).filter(|at| story.rows[*at].folded.is_none()).collect();
     let max = pen.options.rows_max.max(4);
-    let left_out = if rows > max { max / 4..rows - (max - max / 4) } else { 0..0 };
+    let left_out =
+        if shown.len() > max { shown[max / 4]..shown[shown.len() - (max - max / 4)] } else { 0..0 };
     for (index, row) in story.rows.iter().enumerate() {
         if left_out.contains(&index) {
             if index == left_out.start {
@@ -329,10 +330,10 @@ fn trace(pen: &mut Pen, story: &Story) {
             }
             continue;
         }
-        if row.minor {
-            let first = index == 0 || !story.rows[index - 1].minor;
+        if row.folded.is_some() {
+            let first = index == 0 || story.rows[index - 1].folded.is_none() || index == left_out.end;
             if first {
-                pen.line(Style::Dim, &minor_rows(&story.rows[index..], story, &blank));
+                pen.line(Style::Dim, &folded_rows(&story.rows[index..], story, &blank));
             }
             continue;
         }
@@ -376,15 +377,23 @@ fn trace(pen: &mut Pen, story: &Story) {
 }
 
 /// What is said in place of rows in which nothing matters.
-fn minor_rows(rows: &[Row], story: &Story, blank: &str) -> String {
-    let minor: Vec<&Row> = rows.iter().take_while(|row| row.minor).collect();
-    let mut who: Vec<u32> = minor.iter().map(|row| story.threads[row.column].id).collect();
-    who.sort_unstable();
-    who.dedup();
-    let who: Vec<String> = who.iter().map(|id| format!("t{id}")).collect();
-    let (first, last) = (minor[0].number, minor[minor.len() - 1].number);
-    let rows = if first == last { format!("row {first}") } else { format!("rows {first} to {last}") };
-    format!("{blank}… {rows}: {} had no part in it …", who.join(", "))
+fn folded_rows(rows: &[Row], story: &Story, blank: &str) -> String {
+    let folded: Vec<&Row> = rows.iter().take_while(|row| row.folded.is_some()).collect();
+    let waiting: Vec<&Row> =
+        folded.iter().copied().filter(|row| row.folded == Some(Folded::DeviceWait)).collect();
+    let who = |rows: &[&Row]| {
+        let ids: BTreeSet<u32> = rows.iter().map(|row| story.threads[row.column].id).collect();
+        let names: Vec<String> = ids.iter().map(|id| format!("t{id}")).collect();
+        names.join(", ")
+    };
+    let (first, last) = (folded[0].number, folded[folded.len() - 1].number);
+    let numbers = if first == last { format!("row {first}") } else { format!("rows {first} to {last}") };
+    let what = match waiting.len() {
+        0 => format!("{} had no part in it", who(&folded)),
+        1 => format!("{} waits for a device once more", who(&waiting)),
+        more => format!("{} waits for a device {more} more times", who(&waiting)),
+    };
+    format!("{blank}… {numbers}: {what} …")
 }
 
 fn bug(pen: &mut Pen, story: &Story) {

@@ -159,7 +159,7 @@ fn panic() -> Vec<Step> {
 }
 
 fn story(steps: &[Step], test: &str, preemptions: u32, passing: Option<PassingSchedule>) -> Story {
-    story_of_kernel(steps, test, preemptions, passing, &|_| false)
+    story_of_kernel(steps, test, preemptions, passing, &|_| false, &|_| None)
 }
 
 fn story_of_kernel(
@@ -168,6 +168,7 @@ fn story_of_kernel(
     preemptions: u32,
     passing: Option<PassingSchedule>,
     faults: &dyn Fn(&str) -> bool,
+    awaits: &dyn Fn(&str) -> Option<&'static str>,
 ) -> Story {
     let schedule = schedule(steps);
     let context = Context {
@@ -185,7 +186,7 @@ fn story_of_kernel(
         plumbing: &|function| ["schedule", "context_switch", "deschedule"].contains(&function),
         blocking: &|_| false,
         yields: &|_| false,
-        awaits: &|_| None,
+        awaits,
         faults,
         program: false,
     };
@@ -235,7 +236,7 @@ fn who_gave_up() {
             .collect();
         let last = steps.last_mut().and_then(|step| step.events.last_mut()).expect("a panic");
         last.stack = Some(stack);
-        let story = story_of_kernel(&steps, "close", 1, None, &|name| name == "trap");
+        let story = story_of_kernel(&steps, "close", 1, None, &|name| name == "trap", &|_| None);
         let shown = text(&story, TextOptions::default());
         assert!(shown.contains(&format!("gives up in {place}")), "{functions:?}: {shown}");
     }

@@ -213,7 +213,7 @@ pub fn load_any(arguments: &TargetArguments) -> Result<Target, Failure> {
         Some(bytes) => bytes,
         None => memory_needed(&description_name, &text)?,
     };
-    let known = arguments.known.iter().map(|path| Ok(files::read_finding(path)?.finding.signature()));
+    let known = arguments.known.iter().map(|path| Ok(files::read_finding(path)?.finding.cause()));
     let known = known.collect::<Result<Vec<_>, Failure>>()?;
     let mut target = make(Recipe {
         kernel: arguments.kernel.clone(),

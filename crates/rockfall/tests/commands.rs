@@ -252,6 +252,7 @@ fn what_cannot_be_written_is_still_reported() {
             &["there is no folder nowhere"],
         );
         assert!(!output.contains("lost"), "{output}");
+        assert!(output.contains("a bug that was known before is set aside"), "{output}");
     }
     let explore = [&explore[..], &["-o", "/proc/f.json"]].concat();
     let unkept = ["cannot write /proc/f.json"];
@@ -590,6 +591,22 @@ fn findings_of_one_cause_are_reported_together() {
     let uses = output.lines().filter(|line| line.starts_with("also: use after free")).count();
     assert!((1..=2).contains(&uses), "{output}");
     assert!(!folder.join("vanish_vanish.finding.html").exists(), "no page was asked for");
+    // Set aside, the others of its cause go with it.
+    let cause = |file: &str| {
+        let text = std::fs::read_to_string(folder.join(file)).expect("written");
+        let file: serde_json::Value = serde_json::from_str(&text).expect("a finding");
+        let sides = file["finding"]["sides"].as_array().expect("sides").clone();
+        ["allocated", "freed"].map(|role| sides.iter().find(|side| side["role"] == role)?["pc"].as_u64())
+    };
+    let without = |known: &[&str], file: &'static str| {
+        let known = known.iter().flat_map(|known| ["--known", known]);
+        let explore: Vec<&str> = explore.iter().copied().chain(known).chain(["-o", file]).collect();
+        check(&folder, &explore, 1, &[])
+    };
+    without(&["vanish_vanish.finding.json"], "use.json");
+    without(&["vanish_vanish.finding.json", "use.json"], "other.json");
+    assert_ne!(cause("use.json"), [None, None]);
+    assert_ne!(cause("other.json"), cause("use.json"));
 }
 
 /// The numbers by which judgement is made can be seen and set, and a finding keeps what was set.

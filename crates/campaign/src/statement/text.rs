@@ -25,7 +25,7 @@ impl Statement {
 
     fn opening(&self) -> Vec<String> {
         let what = &self.what;
-        let none = if self.aside == 0 { "no bug" } else { "no further bug" };
+        let none = if self.aside + self.known == 0 { "no bug" } else { "no further bug" };
         let mut lines = match self.ending {
             Ending::Bug => {
                 let mut lines = vec!["\nThe search ended with the bug.".to_owned()];
@@ -50,6 +50,10 @@ impl Statement {
         if self.aside > 0 {
             let (bugs, were) = (counted(self.aside, "bug"), if self.aside == 1 { "was" } else { "were" });
             lines.push(format!("  {bugs} {were} told and set aside"));
+        }
+        if self.known > 0 {
+            let (bugs, were) = (counted(self.known, "bug"), if self.known == 1 { "was" } else { "were" });
+            lines.push(format!("  {bugs} {were} known before and set aside"));
         }
         let (interleavings, seconds) = (in_number(self.interleavings), self.seconds);
         let spaces = counted(self.spaces, "state space");
@@ -94,7 +98,7 @@ impl Statement {
     }
 
     fn add_exhausted(&self, lines: &mut Vec<String>) {
-        let bug = if self.aside == 0 { "a bug" } else { "a further bug" };
+        let bug = if self.aside + self.known == 0 { "a bug" } else { "a further bug" };
         let head = format!("Exhausted, up to the order of independent steps, without {bug}");
         let (kinds, swept) = match &self.exhausted {
             Exhausted::All { points, .. } => {

@@ -137,6 +137,7 @@ impl<'a> Composer<'a> {
             draft.notes.is_empty() && !draft.accesses.iter().any(|seen| seen.access.kind.writes())
         };
         drafts.retain(|draft| !(draft.transit && quiet(draft)));
+        drafts.iter_mut().for_each(|draft| self.pass_over_parts(draft));
         drafts.iter_mut().for_each(|draft| self.pass_over_locks(draft));
         // A thread that idles when nobody is left, or when the test is over, is not worth a row either.
         let waits =
@@ -161,12 +162,34 @@ impl<'a> Composer<'a> {
         drafts
     }
 
+    /// Leaves out what happens to the semaphore that a lock is made of, beside what happens to the lock, unless the
+    /// finding names it.
+    fn pass_over_parts(&self, draft: &mut Draft<'_>) {
+        let named = self.locks_of_finding();
+        let locks: Vec<Option<String>> =
+            draft.notes.iter().map(|note| note.lock().map(str::to_owned)).collect();
+        let is_part = |part: &str, whole: &str| {
+            !named.contains(part) && part.strip_prefix(whole).is_some_and(|rest| rest.starts_with('.'))
+        };
+        for (at, lock) in locks.iter().enumerate() {
+            let Some(part) = lock else { continue };
+            let beside = [at.checked_sub(1), Some(at + 1)];
+            let mut beside = beside.into_iter().flatten().filter_map(|beside| locks.get(beside)?.as_ref());
+            if beside.any(|whole| is_part(part, whole)) {
+                draft.notes[at].major = false;
+            }
+        }
+    }
+
+    /// The names of the locks that the finding is about.
+    fn locks_of_finding(&self) -> BTreeSet<String> {
+        self.finding.sides.iter().flat_map(|side| &side.locks).map(|lock| self.library.lock(*lock)).collect()
+    }
+
     /// Leaves out locks that were taken and released within one row and kept nobody out, unless the row's end
     /// or the finding names them.
     pub(super) fn pass_over_locks(&self, draft: &mut Draft<'_>) {
-        let of_finding =
-            self.finding.sides.iter().flat_map(|side| &side.locks).map(|lock| self.library.lock(*lock));
-        let named: BTreeSet<String> = of_finding.collect();
+        let named = self.locks_of_finding();
         let end = draft.end.as_ref().map(|(end, _)| end.text.clone()).unwrap_or_default();
         let mut open: BTreeMap<String, usize> = BTreeMap::new();
         let mut pairs = Vec::new();

@@ -25,7 +25,7 @@ impl Composer<'_> {
     pub(super) fn passing(&self, passing: &PassingSchedule, story: &Story) -> PassingView {
         let last_common = passing.common.checked_sub(1);
         let at = last_common.and_then(|step| {
-            let row = story.rows.iter().rposition(|row| row.steps.0 <= step && !row.minor)?;
+            let row = story.rows.iter().rposition(|row| row.steps.0 <= step && row.folded.is_none())?;
             Some((step, row))
         });
         // A step in which the kernel went over to others has several rows; only the last one ends with it.

@@ -144,9 +144,11 @@
     draw();
   };
   for (const { rows: at, node } of folds) {
-    const who = [...new Set(at.map((row) => short(story.rows[row].column)))].sort().join(", ");
+    const waits = at.filter((row) => story.rows[row].folded === "device-wait");
+    const who = [...new Set((waits.length ? waits : at).map((row) => short(story.rows[row].column)))].sort().join(", ");
+    const what = !waits.length ? " had no part in it" : " waits for a device " + (waits.length === 1 ? "once more" : waits.length + " more times");
     const which = at.length === 1 ? "row " + (at[0] + 1) : "rows " + (at[0] + 1) + " to " + (at[at.length - 1] + 1);
-    node.firstChild.textContent = "▸ " + which + ": " + who + " had no part in it";
+    node.firstChild.textContent = "▸ " + which + ": " + who + what;
   }
 
   const pick = (index, scroll) => {

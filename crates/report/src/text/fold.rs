@@ -24,21 +24,13 @@ impl<'a> Decisive<'a> {
     /// Whether the note must be shown however many there are. What a row does to a lock is decided by what it
     /// does last.
     fn is(&self, note: &Note, later: &[&Note]) -> bool {
-        match note.kind {
-            NoteKind::Bug | NoteKind::Conflict | NoteKind::Parting => true,
-            NoteKind::Lock | NoteKind::Unlock => {
-                let lock = lock_of(&note.text);
-                let decides = self.locks.contains(lock) || self.ends.iter().any(|end| end.contains(lock));
-                let of_lock = |note: &&Note| matches!(note.kind, NoteKind::Lock | NoteKind::Unlock);
-                let again = later
-                    .iter()
-                    .copied()
-                    .filter(|note| of_lock(note))
-                    .any(|later| lock_of(&later.text) == lock);
-                !lock.is_empty() && decides && !again
-            }
-            _ => false,
+        if matches!(note.kind, NoteKind::Bug | NoteKind::Conflict | NoteKind::Parting) {
+            return true;
         }
+        note.lock().is_some_and(|lock| {
+            let decides = self.locks.contains(lock) || self.ends.iter().any(|end| end.contains(lock));
+            decides && !later.iter().any(|later| later.lock() == Some(lock))
+        })
     }
 
     /// Which of the notes of a row are shown: all that decide, and of the others the first and the last ones,
@@ -54,13 +46,6 @@ impl<'a> Decisive<'a> {
         }
         shown
     }
-}
-
-/// The lock that a note names: `takes m`, `counts s down`, `hands m to t3`.
-fn lock_of(text: &str) -> &str {
-    let (verb, rest) = text.split_once(' ').unwrap_or_default();
-    let rest = if verb == "hands" { rest.rsplit_once(" to ").map_or(rest, |(lock, _)| lock) } else { rest };
-    [" at the first try", " down", " up"].iter().find_map(|tail| rest.strip_suffix(tail)).unwrap_or(rest)
 }
 
 /// A name whose first index is left out, and that index: `data[3] of struct pipe`.
@@ -129,16 +114,6 @@ mod tests {
             ["wakes t0", "wakes t1", "releases m", "takes p of struct q", "reads x", "wakes t19"]
         );
         assert!(decisive.shown(&all[..6], 6).into_iter().all(|shown| shown));
-        for text in [
-            "takes m",
-            "takes m at the first try",
-            "releases m",
-            "counts m down",
-            "counts m up",
-            "hands m to t3",
-        ] {
-            assert_eq!(lock_of(text), "m", "{text}");
-        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What looks different in reports of other kinds of findings.
 
 use super::program::{End, Op, addr, step};
-use super::{story, t};
+use super::{story, story_of_kernel, t};
 use expect_test::expect;
-use report::{TextOptions, text};
+use report::story::{Folded, Row};
+use report::{Story, TextOptions, text};
 use trace::{Action, PhysAddr, PointKind, Step, VirtAddr};
 
 /// Who makes a thread is the function behind the system call, not what all calls come through; who has ended
@@ -90,8 +91,58 @@ fn who_was_preempted_has_a_part() {
         step(5, vec![gives_up], End::Crashed, "vanish.c:6 < trap.c:3 < paradise.c:4"),
     ];
     let story = story(&steps, "a_test", 1, None);
-    let minor: Vec<_> = story.rows.iter().map(|row| (row.column, row.minor)).collect();
-    assert_eq!(minor, [(0, false), (1, false), (0, false), (3, true), (2, false)]);
+    let folded: Vec<_> = story.rows.iter().map(|row| (row.column, row.folded.is_some())).collect();
+    assert_eq!(folded, [(0, false), (1, false), (0, false), (3, true), (2, false)]);
+}
+
+/// Of a thread's waits for a device, one after the other, the first is shown and how it goes on after the last.
+#[test]
+fn waits_for_a_device_are_folded() {
+    let at = "sched.c:3 < paradise.c:13";
+    let waits = |thread| {
+        let block = Op::Do(Action::Block { lock: None, owner: None }, at);
+        step(thread, vec![block], End::At(PointKind::Voluntary), at)
+    };
+    let answered = |waiter| {
+        let wake = Op::Do(Action::Wake { thread: t(waiter) }, "sched.c:16");
+        step(6, vec![wake], End::At(PointKind::Voluntary), "sched.c:12")
+    };
+    let gives_up = |thread| {
+        let panic = Op::Do(Action::Panic { message: "bad sector".into() }, "vanish.c:6 < paradise.c:13");
+        step(thread, vec![panic], End::Crashed, "vanish.c:6 < paradise.c:13")
+    };
+    let told = |steps: &[Step]| {
+        let device = |function: &str| (function == "producer").then_some("a device");
+        story_of_kernel(steps, "a_test", 0, None, &|_| false, &device)
+    };
+    let folded = |story: &Story| {
+        let of = |row: &Row| match row.folded {
+            None => '-',
+            Some(Folded::NoPart) => 'n',
+            Some(Folded::DeviceWait) => 'w',
+        };
+        story.rows.iter().map(of).collect::<String>()
+    };
+    let alone = [
+        waits(3),
+        answered(3),
+        waits(3),
+        answered(3),
+        waits(3),
+        answered(3),
+        waits(3),
+        answered(3),
+        gives_up(3),
+    ];
+    let story = told(&alone);
+    assert_eq!(folded(&story), "-nwnwnwn-");
+    let text = text(&story, TextOptions::default());
+    assert!(text.contains("… rows 2 to 8: t3 waits for a device 3 more times …"), "{text}");
+    // Somebody who has a part in the bug goes on in between.
+    let preempted = step(4, vec![], End::At(PointKind::Create), "fork.c:8 < trap.c:3");
+    let story =
+        told(&[waits(3), answered(3), waits(3), preempted, answered(3), waits(3), answered(3), gives_up(3)]);
+    assert_eq!(folded(&story), "-n----n-");
 }
 
 /// A block that is handed out while another has it is no matter of freeing.

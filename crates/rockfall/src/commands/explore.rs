@@ -493,6 +493,11 @@ fn scope(target: &Target, how: &How, outcome: &Outcome) -> String {
     if let explore::Verdict::OutOfBudget { preemptions_exhausted: Some(preemptions), .. } = &outcome.verdict {
         scope += &format!("; those with at most {preemptions} preemptions are exhausted");
     }
+    match target.recipe.known.len() {
+        0 => {}
+        1 => scope += "; a bug that was known before is set aside",
+        more => scope += &format!("; {more} bugs that were known before are set aside"),
+    }
     scope
 }
 
