@@ -8,6 +8,7 @@
  *
  * The tests, each with a fault and, with MENDED, without it:
  * TEST_ABBA: two accounts, each with its lock; money goes both ways at once.
+ * TEST_TWICE: whoever has a lock takes it again.
  * TEST_COUNT: each processor adds to a sum that no lock protects.
  * TEST_QUEUE: a slot is handed over by a flag, which is set before the slot is filled.
  * TEST_BLOCKS: a block is freed, outside of the lock, while another processor may still read it.
@@ -188,6 +189,26 @@ static void check(void)
 {
     if (accounts[0] != 100 || accounts[1] != 100)
         panic("money was made or lost");
+}
+
+#elif defined(TEST_TWICE)
+static struct spin_lock lock;
+static volatile int visitors;
+
+static void work(int cpu __attribute__((unused)))
+{
+    acquire(&lock);
+#ifndef MENDED
+    acquire(&lock);
+#endif
+    visitors++;
+    release(&lock);
+}
+
+static void check(void)
+{
+    if (visitors != CPUS)
+        panic("somebody was not there");
 }
 
 #elif defined(TEST_COUNT)
