@@ -5,6 +5,7 @@
  *
  * CPUS: how many processors there are; 2 unless that is said.
  * POWERS_OFF: whoever is done switches the machine off.
+ * NEVER_RESTS: whoever is done looks for work for ever, under a lock.
  *
  * The tests, each with a fault and, with MENDED, without it:
  * TEST_ABBA: two accounts, each with its lock; money goes both ways at once.
@@ -638,6 +639,15 @@ HOOKED void done(int cpu)
     (void)cpu;
 #ifdef POWERS_OFF
     __asm__ volatile("outw %w0, %w1" ::"a"(0x2000), "d"(0x604));
+#endif
+#ifdef NEVER_RESTS
+    static struct spin_lock work;
+    static volatile int waiting;
+    for (;;) {
+        acquire(&work);
+        waiting++;
+        release(&work);
+    }
 #endif
     halt();
 }

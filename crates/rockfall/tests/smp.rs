@@ -238,6 +238,14 @@ fn an_end_that_is_not_there_is_no_lost_wakeup() {
                      cpu1 stands in halt, called by done\n";
         assert!(output.contains(words), "{output}");
     }
+    let restless = folder("restless", &["TEST_ABBA", "MENDED", "NEVER_RESTS"]);
+    let (code, output) = rockfall(&restless, &wrong);
+    assert_eq!(code, Some(2), "{output}");
+    assert!(output.contains("instructions and none has entered panic, where --end says"), "{output}");
+    // There is no time for the first run.
+    let (code, output) = rockfall(&restless, &[&wrong[..6], &["--budget", "0.1s"]].concat());
+    assert_eq!(code, Some(2), "{output}");
+    assert!(output.contains("0 of 2 processors had entered panic, where --end says"), "{output}");
     let twice = folder("twice", &["TEST_TWICE"]);
     for more in [&[][..], &["-k", "smp.toml"]] {
         let (code, output) = test(&twice, more);

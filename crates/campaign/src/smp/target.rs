@@ -5,8 +5,8 @@ use crate::host::Host;
 use crate::recipe::Recipe;
 use crate::store::{Snapshots, checksum, image};
 use crate::target::{Target, file_hash};
-use detect::Detectors;
-use explore::World;
+use detect::{Detectors, FindingKind};
+use explore::{End, World};
 use explore::strategies::replay;
 use guest::driving::multiprocessor::functions::{ENDED_ITSELF, Functions, boot_to_functions};
 use guest::driving::multiprocessor::{Knowledge, Multiprocessor, start};
@@ -22,7 +22,7 @@ use machine::devices::disk::Disk;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use trace::{Action, Cancelled, CpuId, PointSet, Schedule, StepEnd, Subject as _, Waiting};
+use trace::{Action, Cancelled, CpuId, PointSet, Schedule, StepEnd, Waiting};
 
 /// Processors of a machine, unless it is said how many.
 pub const CPUS: u8 = 2;
@@ -309,15 +309,15 @@ const fn boot_of(kernel: &[u8], options: BootOptions, board: BoardConfig) -> Boo
 }
 
 /// Whether the test comes to the functions where it ends, when nobody is preempted. A kernel that switches
-/// the machine off before, or has nothing more to do, has nothing wrong with it: it was asked for an end that is not
-/// there.
+/// the machine off before, or has nothing more to do, has nothing wrong with it: it was asked for an end that
+/// is not there. `world` gives up when the time is over.
 pub fn comes_to_its_end(
     recipe: &Recipe,
-    mut world: World<Multiprocessor, Detectors>,
-    cancelled: &Cancelled,
+    world: World<Multiprocessor, Detectors>,
+    host: &dyn Host,
 ) -> Result<(), Failure> {
     let Some(how) = &recipe.functions else { return Ok(()) };
-    world.subject.cancel_when(cancelled.clone());
+    let cpus = world.subject.machine().cpus.len();
     let first = replay(world, &PointSet::default(), &Schedule::default(), usize::MAX, false);
     let end = how.end.join(" or ");
     let said = first.path.last().and_then(|taken| taken.step.events.last()).map(|event| &event.action);
@@ -328,19 +328,39 @@ pub fn comes_to_its_end(
             "{message}, before all processors had entered {end}, where --end says that their part is over: does the test come there?",
         )));
     }
-    let mut actions = first.path.iter().flat_map(|taken| &taken.step.events).map(|event| &event.action);
-    let is_end = |action: &Action| matches!(action, Action::Exit);
-    match first.last_end() {
-        Some(StepEnd::Stuck { waiting }) if is_idle(waiting) && !actions.any(is_end) => {
-            let idle: Vec<String> = waiting.iter().map(stands).collect();
-            Err(Failure::BadInput(format!(
-                "all processors are idle and none has entered {end}, where --end says that its part is over: \
-                 does the test come there? It was run once, nobody preempted; in the end {}",
-                idle.join(", ")
-            )))
-        }
-        _ => Ok(()),
+    let actions = first.path.iter().flat_map(|taken| &taken.step.events).map(|event| &event.action);
+    let ended = actions.filter(|action| matches!(action, Action::Exit)).count();
+    if first.end == End::Cancelled {
+        return Err(match host.stop_asked() {
+            true => Failure::Interrupted("stopped in the first run of the test".to_owned()),
+            false => Failure::BadInput(format!(
+                "the time was up before the test had run once, so nothing was explored: {ended} of {cpus} processors had \
+                 entered {end}, where --end says that their part is over. Give more with --budget, if the test comes there"
+            )),
+        });
     }
+    if ended > 0 {
+        return Ok(());
+    }
+    let endless = first.findings.iter().find_map(|finding| match finding.kind {
+        FindingKind::EndlessPoints { points, .. } => Some(format!("{} steps", report::grouped(points))),
+        FindingKind::TightLoop { instructions, .. } => {
+            Some(format!("{} instructions", report::grouped(instructions)))
+        }
+        _ => None,
+    });
+    let (what, then) = match (first.last_end(), endless) {
+        (Some(StepEnd::Stuck { waiting }), _) if is_idle(waiting) => {
+            let idle: Vec<String> = waiting.iter().map(stands).collect();
+            ("all processors are idle".to_owned(), format!("; in the end {}", idle.join(", ")))
+        }
+        (_, Some(length)) => (format!("the processors went on for {length}"), String::new()),
+        _ => return Ok(()),
+    };
+    Err(Failure::BadInput(format!(
+        "{what} and none has entered {end}, where --end says that its part is over: does the test come there? It was run \
+         once, nobody preempted{then}"
+    )))
 }
 
 /// Whether nobody waits for a lock, or in a loop for somebody else: that is a bug, wherever the test ends.
