@@ -167,6 +167,7 @@ impl<'a> Composer<'a> {
         conflicts::mark(&mut rows, &conflicts);
         rows.iter_mut().for_each(passing::note_last);
         self.fold(&mut rows, &columns, &conflicts);
+        rows.iter_mut().for_each(leave_out_notes);
         let place = rows.last().map(|row| row.to.clone()).unwrap_or_default();
         let facts = Facts {
             finding,
@@ -321,6 +322,7 @@ impl<'a> Composer<'a> {
                 to,
                 stack: self.library.places(&draft.stack),
                 notes: draft.notes.clone(),
+                notes_left_out: BTreeMap::new(),
                 end,
                 lanes: shown,
                 minor: false,
@@ -355,6 +357,40 @@ impl<'a> Composer<'a> {
         });
         (found, missing)
     }
+}
+
+/// How many notes a row keeps at its beginning, and at its end: who prints without end prints thousands of lines.
+const NOTES_KEPT: usize = 200;
+
+/// Leaves notes out in the middle of a row that has very many: not those of the bug, nor what the row does last to a lock.
+fn leave_out_notes(row: &mut Row) {
+    let count = row.notes.len();
+    if count <= 2 * NOTES_KEPT {
+        return;
+    }
+    let of_lock = |note: &Note| matches!(note.kind, NoteKind::Lock | NoteKind::Unlock);
+    let last: BTreeMap<String, usize> = row
+        .notes
+        .iter()
+        .enumerate()
+        .filter(|(_, note)| of_lock(note))
+        .map(|(at, note)| (note.text.clone(), at))
+        .collect();
+    let stays = |at: usize, note: &Note| {
+        at < NOTES_KEPT
+            || at >= count - NOTES_KEPT
+            || matches!(note.kind, NoteKind::Bug | NoteKind::Conflict | NoteKind::Parting)
+            || last.get(&note.text) == Some(&at)
+    };
+    let mut kept = Vec::new();
+    for (at, note) in std::mem::take(&mut row.notes).into_iter().enumerate() {
+        if stays(at, &note) {
+            kept.push(note);
+        } else if note.major {
+            *row.notes_left_out.entry(kept.len()).or_default() += 1;
+        }
+    }
+    row.notes = kept;
 }
 
 /// Whether nothing in the row is of interest by itself; who wakes whom is none if that one has no part in the

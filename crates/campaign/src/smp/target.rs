@@ -6,8 +6,8 @@ use crate::recipe::Recipe;
 use crate::store::{Snapshots, checksum, image};
 use crate::target::{Target, file_hash};
 use detect::{Detectors, FindingKind};
-use explore::{End, World};
 use explore::strategies::replay;
+use explore::{End, World};
 use guest::driving::multiprocessor::functions::{ENDED_ITSELF, Functions, boot_to_functions};
 use guest::driving::multiprocessor::{Knowledge, Multiprocessor, start};
 use guest::hooks::description::Input;
@@ -370,9 +370,14 @@ fn is_idle(waiting: &[Waiting]) -> bool {
 
 /// Where a processor waits: `cpu1 stands in halt, called by done`.
 fn stands(waiting: &Waiting) -> String {
-    let functions: Vec<&str> =
-        waiting.stack.iter().filter_map(|frame| frame.function.as_deref()).take(STANDS_FUNCTIONS_MAX).collect();
-    let place = if functions.is_empty() { "an unknown function".to_owned() } else { functions.join(", called by ") };
+    let functions: Vec<&str> = waiting
+        .stack
+        .iter()
+        .filter_map(|frame| frame.function.as_deref())
+        .take(STANDS_FUNCTIONS_MAX)
+        .collect();
+    let place =
+        if functions.is_empty() { "an unknown function".to_owned() } else { functions.join(", called by ") };
     format!("cpu{} stands in {place}", waiting.thread.0)
 }
 

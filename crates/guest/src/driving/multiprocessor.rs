@@ -216,10 +216,7 @@ impl Multiprocessor {
             tasks: Arc::default(),
             watching: Watching::new(cpus),
             ends: Arc::default(),
-            limits: Limits {
-                instructions_max: STEP_INSTRUCTIONS_MAX,
-                cancellation: Cancellation::default(),
-            },
+            limits: Limits { instructions_max: STEP_INSTRUCTIONS_MAX, cancellation: Cancellation::default() },
             buffers: None,
             decoded: Decoded::default(),
         };

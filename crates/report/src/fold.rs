@@ -1,12 +1,13 @@
-//! What of a long story is shown on the terminal: of a row the notes that decide, of shared memory one line
-//! for the elements of an array.
+//! What of a long story is shown at first sight: of a row the notes that decide, of shared memory one line for
+//! the elements of an array.
 
-use crate::story::{Conflict, Note, NoteKind, Story};
+use crate::story::{Conflict, EndKind, Note, NoteKind, Row, Story};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Names of the locks that the bug is about: held or waited for by those who took part, or named where a row
 /// ends.
-pub(super) struct Decisive<'a> {
+pub(crate) struct Decisive<'a> {
     locks: BTreeSet<&'a str>,
     ends: Vec<&'a str>,
 }
@@ -56,6 +57,43 @@ impl<'a> Decisive<'a> {
     }
 }
 
+/// A line of what a row did.
+pub(crate) enum Line<'a> {
+    Note(&'a Note),
+    /// So many are not shown.
+    Hidden(usize),
+}
+
+/// What a row did, in about so many lines.
+pub(crate) fn lines<'a>(row: &'a Row, decisive: &Decisive<'_>, notes_max: usize) -> Vec<Line<'a>> {
+    // The end of the row says it again, with the place.
+    let twice = |note: &Note| row.end.kind == EndKind::Bug && row.end.text == note.text;
+    let major: Vec<(usize, &Note)> =
+        row.notes.iter().enumerate().filter(|(_, note)| note.major && !twice(note)).collect();
+    let notes: Vec<&Note> = major.iter().map(|(_, note)| *note).collect();
+    let shown = decisive.shown(&notes, notes_max);
+    let left_out =
+        |places: Range<usize>| row.notes_left_out.range(places).map(|(_, count)| count).sum::<usize>();
+    let (mut lines, mut hidden, mut from) = (Vec::new(), 0, 0);
+    for ((at, note), shown) in major.into_iter().zip(shown) {
+        hidden += left_out(from..at + 1);
+        from = at + 1;
+        if !shown {
+            hidden += 1;
+            continue;
+        }
+        if hidden > 0 {
+            lines.push(Line::Hidden(std::mem::take(&mut hidden)));
+        }
+        lines.push(Line::Note(note));
+    }
+    hidden += left_out(from..usize::MAX);
+    if hidden > 0 {
+        lines.push(Line::Hidden(hidden));
+    }
+    lines
+}
+
 /// The lock that a note names: `takes m`, `counts s down`, `hands m to t3`.
 fn lock_of(text: &str) -> &str {
     let (verb, rest) = text.split_once(' ').unwrap_or_default();
@@ -71,7 +109,7 @@ fn indexed(what: &str) -> Option<(&str, u64, &str)> {
 }
 
 /// Conflicts that differ only in the element of an array, as one: its name, and the first of them.
-pub(super) fn folded(conflicts: &[Conflict]) -> Vec<(String, &Conflict)> {
+pub(crate) fn folded(conflicts: &[Conflict]) -> Vec<(String, &Conflict)> {
     let mut groups: Vec<(Vec<u64>, &Conflict)> = Vec::new();
     let alike = |a: &Conflict, b: &Conflict| {
         let touch = |one: &Conflict| {
