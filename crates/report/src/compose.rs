@@ -154,7 +154,7 @@ impl<'a> Composer<'a> {
         let columns = self.columns(&drafts);
         let column = |thread: ThreadId| columns.iter().position(|&known| known == thread);
         let mut sides = self.sides(&drafts, &column);
-        let (mut conflicts, conflicts_left_out) = self.conflicts(&drafts, &sides);
+        let mut conflicts = self.conflicts(&drafts, &sides);
         let mut rows = self.rows(&drafts, &columns);
         let (noticed, mut relevant) = self.noticed(&rows, &columns, &sides, &mut conflicts);
         let preempted = rows.iter().rposition(|row| row.end.kind == EndKind::Preempted);
@@ -208,7 +208,7 @@ impl<'a> Composer<'a> {
             threads: columns.iter().map(title).collect(),
             rows,
             conflicts,
-            conflicts_left_out,
+            conflicts_left_out: 0,
             sides,
             schedule: context.schedule.to_string(),
             replay: context.replay.to_string(),
@@ -218,6 +218,8 @@ impl<'a> Composer<'a> {
             sources: Vec::new(),
             sources_missing: None,
         };
+        // What matters is known only now.
+        conflicts::leave_out(&mut story);
         story.passing = context.passing.as_ref().map(|passing| self.passing(passing, &story));
         (story.sources, story.sources_missing) = self.excerpts(&story);
         story

@@ -2,6 +2,7 @@
 //! the elements of an array.
 
 use crate::story::{Conflict, EndKind, Note, NoteKind, Row, Story};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -106,6 +107,33 @@ fn indexed(what: &str) -> Option<(&str, u64, &str)> {
     let (array, rest) = what.split_once('[')?;
     let (index, rest) = rest.split_once(']')?;
     Some((array, index.parse().ok()?, rest))
+}
+
+/// Which shared memory says most.
+pub(crate) struct Ranks {
+    /// Of each row whether its thread has a part in the bug: it is told of as a side, was preempted, or met another
+    /// at the memory that the bug is about.
+    taking_part: Vec<bool>,
+}
+
+impl Ranks {
+    pub fn of(story: &Story) -> Self {
+        let column = |row: usize| story.rows[row].column;
+        let of_bug = story.conflicts.iter().filter(|conflict| conflict.bug);
+        let met = of_bug.flat_map(|conflict| [column(conflict.rows.0), column(conflict.rows.1)]);
+        let preempted =
+            story.rows.iter().filter(|row| row.end.kind == EndKind::Preempted).map(|row| row.column);
+        let sides = story.sides.iter().filter_map(|side| side.column);
+        let columns: BTreeSet<usize> = sides.chain(preempted).chain(met).collect();
+        Self { taking_part: story.rows.iter().map(|row| columns.contains(&row.column)).collect() }
+    }
+
+    /// Less is more: what the bug is about, what those share who have a part in it, and what is near its end.
+    pub fn rank(&self, conflict: &Conflict) -> (bool, usize, Reverse<usize>) {
+        let (a, b) = conflict.rows;
+        let bystanders = [a, b].into_iter().filter(|row| !self.taking_part[*row]).count();
+        (!conflict.bug, bystanders, Reverse(b))
+    }
 }
 
 /// Conflicts that differ only in the element of an array, as one: its name, and the first of them.

@@ -5,7 +5,7 @@
 //! lanes fit.
 
 use crate::escape::{columns, visible, width};
-use crate::fold::{self, Decisive};
+use crate::fold::{self, Decisive, Ranks};
 use crate::story::{EndKind, Lane, NoteKind, Row, SideView, Story};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -432,10 +432,10 @@ fn shared(pen: &mut Pen, story: &Story) {
         return;
     }
     pen.line(Style::Bold, "Memory that they share");
-    // The nearer to the bug, the more it says.
+    let ranks = Ranks::of(story);
     let mut shown = fold::folded(&story.conflicts);
     let all = shown.len();
-    shown.sort_by_key(|(_, conflict)| (!conflict.bug, std::cmp::Reverse(conflict.rows.1)));
+    shown.sort_by_key(|(_, conflict)| ranks.rank(conflict));
     shown.truncate(CONFLICTS_SHOWN);
     shown.sort_by_key(|(_, conflict)| conflict.rows);
     for (what, conflict) in shown {

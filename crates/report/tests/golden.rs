@@ -510,3 +510,45 @@ fn what_has_no_end_is_told_in_short() {
         assert!(page.contains(on_page) && page.contains("reads num_in_section"), "{on_page}");
     }
 }
+
+/// Hundreds of words that others share, nearer to the end, do not hide what those share who took part, nor what was read too early.
+#[test]
+fn shared_memory_that_matters_is_not_folded() {
+    let name = |at: usize| -> &'static str { Box::leak(format!("pool.word{at}").into_boxed_str()) };
+    let writes = (0..600).map(|at| Op::Write(name(at), "sched.c:8")).collect();
+    let reads = (0..600).map(|at| Op::Read(name(at), "sched.c:16")).collect();
+    let message = "paradise.c:6: failed assertion".to_string();
+    let steps = vec![
+        step(
+            5,
+            vec![Op::Write("a.balance", "vanish.c:16"), Op::Read("ready", "paradise.c:3")],
+            End::At(PointKind::Access),
+            "paradise.c:4",
+        ),
+        step(
+            6,
+            vec![Op::Read("a.balance", "vanish.c:16"), Op::Write("ready", "paradise.c:12")],
+            End::At(PointKind::Voluntary),
+            "sched.c:3 < paradise.c:13",
+        ),
+        step(7, writes, End::At(PointKind::Voluntary), "sched.c:3"),
+        step(8, reads, End::At(PointKind::Voluntary), "sched.c:3"),
+        step(
+            5,
+            vec![Op::Do(Action::Panic { message }, "sync.c:22 < paradise.c:6")],
+            End::Crashed,
+            "sync.c:24",
+        ),
+    ];
+    let story = story(&steps, "paradise_lost", 1, None);
+    let shown = text(&story, TextOptions::default());
+    for told in [
+        "By then t5 has read ready, which row 2 changes.",
+        "  ready: t5 reads in row 1, consumer (paradise.c:3); t6 writes in row 2, producer (paradise.c:12)",
+        "  a.balance: t5 writes in row 1, transfer (vanish.c:16); t6 reads in row 2, transfer (vanish.c:16)",
+        "594 more, in the HTML report",
+    ] {
+        let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat(&shown).contains(&flat(told)), "{told}: {shown}");
+    }
+}
