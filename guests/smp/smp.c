@@ -6,6 +6,7 @@
  * CPUS: how many processors there are; 2 unless that is said.
  * POWERS_OFF: whoever is done switches the machine off.
  * NEVER_RESTS: whoever is done looks for work for ever, under a lock.
+ * TAKES_TURNS: two who are done give the word to each other for ever.
  *
  * The tests, each with a fault and, with MENDED, without it:
  * TEST_ABBA: two accounts, each with its lock; money goes both ways at once.
@@ -639,6 +640,14 @@ HOOKED void done(int cpu)
     (void)cpu;
 #ifdef POWERS_OFF
     __asm__ volatile("outw %w0, %w1" ::"a"(0x2000), "d"(0x604));
+#endif
+#ifdef TAKES_TURNS
+    static volatile int turn;
+    for (;;) {
+        while (turn != cpu)
+            __asm__ volatile("pause");
+        turn = 1 - cpu;
+    }
 #endif
 #ifdef NEVER_RESTS
     static struct spin_lock work;

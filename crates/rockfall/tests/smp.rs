@@ -238,14 +238,20 @@ fn an_end_that_is_not_there_is_no_lost_wakeup() {
                      cpu1 stands in halt, called by done\n";
         assert!(output.contains(words), "{output}");
     }
-    let restless = folder("restless", &["TEST_ABBA", "MENDED", "NEVER_RESTS"]);
-    let (code, output) = rockfall(&restless, &wrong);
-    assert_eq!(code, Some(2), "{output}");
-    assert!(output.contains("instructions and none has entered panic, where --end says"), "{output}");
-    // There is no time for the first run.
-    let (code, output) = rockfall(&restless, &[&wrong[..6], &["--budget", "0.1s"]].concat());
-    assert_eq!(code, Some(2), "{output}");
-    assert!(output.contains("0 of 2 processors had entered panic, where --end says"), "{output}");
+    // One goes on for ever in one step, or both in very many; or there is no time for the first run.
+    for (name, then, length) in [
+        ("restless", "NEVER_RESTS", "instructions and none has entered panic, where --end says"),
+        ("turns", "TAKES_TURNS", "262,144 steps and none has entered panic, where --end says"),
+    ] {
+        let endless = folder(name, &["TEST_ABBA", "MENDED", then]);
+        let late = [&wrong[..6], &["--budget", "0.1s"]].concat();
+        let too_short = "0 of 2 processors had entered panic, where --end says";
+        for (arguments, sentence) in [(&wrong[..], length), (&late, too_short)] {
+            let (code, output) = rockfall(&endless, arguments);
+            assert_eq!(code, Some(2), "{name}: {output}");
+            assert!(output.contains(sentence), "{name}: {output}");
+        }
+    }
     let twice = folder("twice", &["TEST_TWICE"]);
     for more in [&[][..], &["-k", "smp.toml"]] {
         let (code, output) = test(&twice, more);
