@@ -244,7 +244,7 @@ fn an_end_that_is_not_there_is_no_lost_wakeup() {
         ("turns", "TAKES_TURNS", "262,144 steps and none has entered panic, where --end says"),
     ] {
         let endless = folder(name, &["TEST_ABBA", "MENDED", then]);
-        let late = [&wrong[..6], &["--budget", "0.1s"]].concat();
+        let late = [&wrong[..6], &["--budget", "0.001s"]].concat();
         let too_short = "0 of 2 processors had entered panic, where --end says";
         for (arguments, sentence) in [(&wrong[..], length), (&late, too_short)] {
             let (code, output) = rockfall(&endless, arguments);
