@@ -5,9 +5,12 @@
  *
  * CPUS: how many processors there are; 2 unless that is said.
  * POWERS_OFF: whoever is done switches the machine off.
+ * NEVER_RESTS: whoever is done looks for work for ever, under a lock.
+ * TAKES_TURNS: two who are done give the word to each other for ever.
  *
  * The tests, each with a fault and, with MENDED, without it:
  * TEST_ABBA: two accounts, each with its lock; money goes both ways at once.
+ * TEST_TWICE: whoever has a lock takes it again.
  * TEST_COUNT: each processor adds to a sum that no lock protects.
  * TEST_QUEUE: a slot is handed over by a flag, which is set before the slot is filled.
  * TEST_BLOCKS: a block is freed, outside of the lock, while another processor may still read it.
@@ -188,6 +191,26 @@ static void check(void)
 {
     if (accounts[0] != 100 || accounts[1] != 100)
         panic("money was made or lost");
+}
+
+#elif defined(TEST_TWICE)
+static struct spin_lock lock;
+static volatile int visitors;
+
+static void work(int cpu __attribute__((unused)))
+{
+    acquire(&lock);
+#ifndef MENDED
+    acquire(&lock);
+#endif
+    visitors++;
+    release(&lock);
+}
+
+static void check(void)
+{
+    if (visitors != CPUS)
+        panic("somebody was not there");
 }
 
 #elif defined(TEST_COUNT)
@@ -617,6 +640,23 @@ HOOKED void done(int cpu)
     (void)cpu;
 #ifdef POWERS_OFF
     __asm__ volatile("outw %w0, %w1" ::"a"(0x2000), "d"(0x604));
+#endif
+#ifdef TAKES_TURNS
+    static volatile int turn;
+    for (;;) {
+        while (turn != cpu)
+            __asm__ volatile("pause");
+        turn = 1 - cpu;
+    }
+#endif
+#ifdef NEVER_RESTS
+    static struct spin_lock work;
+    static volatile int waiting;
+    for (;;) {
+        acquire(&work);
+        waiting++;
+        release(&work);
+    }
 #endif
     halt();
 }

@@ -9,7 +9,7 @@
 mod text;
 
 use crate::campaign::Campaign;
-use crate::target::Target;
+use crate::target::{RunLength, Target};
 use crate::unmet::is_met;
 use crate::words::{bounded, name, standing};
 use detect::RaceStatus;
@@ -42,8 +42,8 @@ pub struct Statement {
     pub interleavings: u64,
     /// How many state spaces there are.
     pub spaces: usize,
-    /// What one run of the test takes, where that was counted.
-    pub instructions: Option<u64>,
+    /// What one run of the test takes.
+    pub length: RunLength,
     /// How many bugs were reported and set aside before.
     pub aside: usize,
     /// How many bugs the user knew before and had set aside.
@@ -203,7 +203,7 @@ impl Known<'_> {
             seconds: 0.0,
             interleavings: jobs.iter().map(|job| job.standing.interleavings).sum(),
             spaces: jobs.iter().filter(|job| !job.is_sample()).count(),
-            instructions: None,
+            length: RunLength::Unknown,
             aside: 0,
             known: 0,
             races: None,

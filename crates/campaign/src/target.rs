@@ -14,7 +14,7 @@ use crate::text_places::with_lines;
 use detect::{Config, Detectors, Flags, Lockset, RaceDetector, RaceLimited, RacePure};
 use explore::{RaceWatch, World};
 use guest::driving::lifecycle::{self, FreeRun, Setup, Started};
-use guest::driving::uniprocessor::Uniprocessor;
+use guest::driving::uniprocessor::{STEP_INSTRUCTIONS_MAX, Uniprocessor};
 use guest::elf::image::{Image, ImageHash, Segment};
 use guest::hooks::description::Description;
 use guest::hooks::doctor::{Advice, Examination, Severity};
@@ -196,12 +196,15 @@ impl Target {
         let cancelled = late.or_else(|| self.setup.cancelled.clone());
         let setup = Setup { count_hooks: true, cancelled, ..self.setup.clone() };
         let mut started = self.start_with(&setup)?;
+        // As an exploration would, so that what this takes for endless is what that does.
+        started.subject.limit_step(self.limits.constants.first_instructions_max);
         let examined = guest::hooks::doctor::examine(&started);
         if examined.cancelled {
             return Err(Failure::Interrupted("stopped in the first run of the test".to_owned()));
         }
-        let Examination { advice, threads, instructions, .. } = examined;
+        let Examination { advice, threads, instructions, ended, .. } = examined;
         started.subject.tracker.evidence.fired = None;
+        started.subject.limit_step(STEP_INSTRUCTIONS_MAX);
         if let Some(cancelled) = &self.setup.cancelled {
             started.subject.cancel_when(cancelled.clone());
         }
@@ -219,7 +222,9 @@ impl Target {
             )));
         }
         let doubtful = advice.iter().filter(|advice| advice.severity == Severity::Doubtful);
-        let sample = Sample { alone: threads < 2, instructions: Some(instructions) };
+        let length =
+            if ended { RunLength::Ended { instructions } } else { RunLength::GivenUp { instructions } };
+        let sample = Sample { alone: threads < 2, length };
         Ok(Checked { started, sample, cautions: doubtful.map(placed).collect() })
     }
 
@@ -408,8 +413,48 @@ pub struct Checked {
 pub struct Sample {
     /// No more than one thread ran.
     pub alone: bool,
-    /// How many the run took. `None`: there was none.
-    pub instructions: Option<u64>,
+    pub length: RunLength,
+}
+
+/// How long a run is in which nobody is preempted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RunLength {
+    /// There was none.
+    #[default]
+    Unknown,
+    Ended {
+        instructions: u64,
+    },
+    /// It was given up before the test was over.
+    GivenUp {
+        instructions: u64,
+    },
+}
+
+impl RunLength {
+    /// How many instructions the whole run had.
+    #[must_use]
+    pub const fn whole(self) -> Option<u64> {
+        match self {
+            Self::Ended { instructions } => Some(instructions),
+            Self::Unknown | Self::GivenUp { .. } => None,
+        }
+    }
+
+    /// What is said of it.
+    #[must_use]
+    pub fn sentence(self) -> Option<String> {
+        match self {
+            Self::Unknown => None,
+            Self::Ended { instructions } => {
+                Some(format!("One run of the test takes {} instructions.", report::grouped(instructions)))
+            }
+            Self::GivenUp { instructions } => Some(format!(
+                "The test was not over after {} instructions in which nobody was preempted: it may have no end.",
+                report::grouped(instructions)
+            )),
+        }
+    }
 }
 
 /// What is said of a proof about one thread.

@@ -46,8 +46,9 @@ fn class_name(class: &LockClass, resolve: &dyn Resolve) -> String {
 pub fn brief(finding: &Finding, resolve: &dyn Resolve) -> String {
     let title = classes::of(&finding.kind, |class| class.title(false));
     let mut out = format!("{title}: {}\n", visible(&what(finding, resolve)));
-    for at in &finding.sides {
-        side(&mut out, at, resolve);
+    for one in &finding.sides {
+        let stood = if one.thread == finding.thread { &finding.at[..] } else { &[] };
+        side(&mut out, one, stood, resolve);
     }
     out
 }
@@ -72,7 +73,8 @@ fn what(finding: &Finding, resolve: &dyn Resolve) -> String {
     }
 }
 
-fn side(out: &mut String, side: &Side, resolve: &dyn Resolve) {
+/// `stood`: where the thread of the finding stood, as far as that is known.
+fn side(out: &mut String, side: &Side, stood: &[String], resolve: &dyn Resolve) {
     let name = |lock: LockId| lock_name(lock, resolve);
     let did = match side.role {
         Role::Locked { lock, held } => format!("asked for {} while it held {}", name(lock), name(held)),
@@ -85,6 +87,14 @@ fn side(out: &mut String, side: &Side, resolve: &dyn Resolve) {
     let called = resolve.thread(side.thread).map(|name| format!(" ({})", visible(&name)));
     let _ = writeln!(out, "  {}{} {}", side.thread, called.unwrap_or_default(), visible(&did));
     let frames = side.stack.clone().unwrap_or_else(|| resolve.frames(side.pc));
+    // A step that never ended has no place of its own.
+    let nowhere = side.stack.is_none() && side.pc == trace::VirtAddr(0) && !stood.is_empty();
+    for place in stood.iter().take(FRAMES_MAX).filter(|_| nowhere) {
+        let _ = writeln!(out, "      in {}", visible(place));
+    }
+    if nowhere {
+        return;
+    }
     for frame in frames.iter().take(FRAMES_MAX) {
         let _ = writeln!(out, "      in {}", visible(&Place::from(frame).in_words()));
     }

@@ -155,7 +155,7 @@ impl<'a> Composer<'a> {
         let columns = self.columns(&drafts);
         let column = |thread: ThreadId| columns.iter().position(|&known| known == thread);
         let mut sides = self.sides(&drafts, &column);
-        let (mut conflicts, conflicts_left_out) = self.conflicts(&drafts, &sides);
+        let mut conflicts = self.conflicts(&drafts, &sides);
         let mut rows = self.rows(&drafts, &columns);
         let (noticed, mut relevant) = self.noticed(&rows, &columns, &sides, &mut conflicts);
         let preempted = rows.iter().rposition(|row| row.end.kind == EndKind::Preempted);
@@ -168,6 +168,7 @@ impl<'a> Composer<'a> {
         conflicts::mark(&mut rows, &conflicts);
         rows.iter_mut().for_each(passing::note_last);
         self.fold(&mut rows, &columns, &conflicts);
+        rows.iter_mut().for_each(fold::leave_out_notes);
         let place = rows.last().map(|row| row.to.clone()).unwrap_or_default();
         let facts = Facts {
             finding,
@@ -208,7 +209,7 @@ impl<'a> Composer<'a> {
             threads: columns.iter().map(title).collect(),
             rows,
             conflicts,
-            conflicts_left_out,
+            conflicts_left_out: 0,
             sides,
             schedule: context.schedule.to_string(),
             replay: context.replay.to_string(),
@@ -218,6 +219,8 @@ impl<'a> Composer<'a> {
             sources: Vec::new(),
             sources_missing: None,
         };
+        // What matters is known only now.
+        conflicts::leave_out(&mut story);
         story.passing = context.passing.as_ref().map(|passing| self.passing(passing, &story));
         (story.sources, story.sources_missing) = self.excerpts(&story);
         story
@@ -285,6 +288,7 @@ impl<'a> Composer<'a> {
                 to,
                 stack: self.library.places(&draft.stack),
                 notes: draft.notes.clone(),
+                notes_left_out: BTreeMap::new(),
                 end,
                 lanes: shown,
                 folded: None,

@@ -6,8 +6,11 @@
 //! inline style and script, so that text of the guest that should slip through could still load nothing.
 
 use crate::escape::{html as escape, json_in_script, visible};
-use crate::story::{EndKind, Lane, Note, NoteKind, Place, Row, SideView, Story};
+use crate::fold::{self, Decisive, Line};
+use crate::story::{EndKind, Lane, NoteKind, Place, Row, SideView, Story};
+use std::borrow::Cow;
 use std::fmt::Write;
+use std::ops::Range;
 
 const STYLE: &str = include_str!("page/report.css");
 const SCRIPT: &str = include_str!("page/report.js");
@@ -16,6 +19,8 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 /// How many columns fit; with more, the trace scrolls sideways.
 const COLUMNS_FIT: usize = 4;
 const NOTES_MAX: usize = 8;
+/// How many rows a page has: browsers are slow with more, and nobody reads them.
+const ROWS_MAX: usize = 4000;
 /// How many frames of a stack are shown; further outer ones are folded.
 const FRAMES_SHOWN: usize = 9;
 
@@ -30,16 +35,54 @@ pub(crate) fn opening(title: &str, style: &str) -> String {
     )
 }
 
+/// The rows that a page does without: of a long story the beginning and the end say most.
+fn rows_left_out(story: &Story) -> Range<usize> {
+    match story.rows.len() {
+        rows if rows > ROWS_MAX => ROWS_MAX / 4..rows - (ROWS_MAX - ROWS_MAX / 4),
+        _ => 0..0,
+    }
+}
+
+/// The story without these rows, and what is told of them alone.
+fn without<'a>(story: &'a Story, left_out: &Range<usize>) -> Cow<'a, Story> {
+    if left_out.is_empty() {
+        return Cow::Borrowed(story);
+    }
+    let place = |row: usize| match row {
+        row if row < left_out.start => Some(row),
+        row if row < left_out.end => None,
+        row => Some(row - left_out.len()),
+    };
+    let mut story = story.clone();
+    story.rows.drain(left_out.clone());
+    let told = story.conflicts.len();
+    story.conflicts.retain_mut(|conflict| {
+        let rows = place(conflict.rows.0).zip(place(conflict.rows.1));
+        conflict.rows = rows.unwrap_or_default();
+        rows.is_some()
+    });
+    story.conflicts_left_out += told - story.conflicts.len();
+    for side in &mut story.sides {
+        side.row = side.row.and_then(place);
+    }
+    if let Some(passing) = &mut story.passing {
+        passing.after_row = passing.after_row.and_then(place);
+    }
+    Cow::Owned(story)
+}
+
 /// The whole page.
 #[must_use]
 pub fn html(story: &Story) -> String {
+    let left_out = rows_left_out(story);
+    let story = &*without(story, &left_out);
     let mut page = opening(&format!("{} in {}", story.title, story.test), "");
     page.push_str("<main class=\"wrap\">\n<div class=\"top\">\n");
     head(&mut page, story);
     run(&mut page, story);
     page.push_str("</div>\n");
     sides(&mut page, story);
-    trace(&mut page, story);
+    trace(&mut page, story, &left_out);
     page.push_str("<footer>Made by Rockfall. This page needs no network.</footer>\n</main>\n");
     let mut data = serde_json::to_value(story).expect("plain data with string keys");
     make_visible(&mut data);
@@ -192,7 +235,8 @@ fn run(page: &mut String, story: &Story) {
     page.push_str("</dd>\n</dl>\n");
 }
 
-fn trace(page: &mut String, story: &Story) {
+fn trace(page: &mut String, story: &Story, left_out: &Range<usize>) {
+    let decisive = Decisive::of(story);
     let threads = story.threads.len().max(1);
     let wide = if threads > COLUMNS_FIT { " wide" } else { "" };
     let column = match threads {
@@ -218,7 +262,11 @@ fn trace(page: &mut String, story: &Story) {
     }
     page.push_str("</div>\n<svg class=\"arcs\" id=\"arcs\" width=\"76\" aria-hidden=\"true\"></svg>\n");
     for (index, row) in story.rows.iter().enumerate() {
-        row_of(page, row);
+        if index == left_out.start && !left_out.is_empty() {
+            let (first, last) = (left_out.start + 1, left_out.end);
+            let _ = writeln!(page, "<div class=\"parts\">rows {first} to {last} left out</div>");
+        }
+        row_of(page, row, &decisive);
         if let Some(passing) = story.passing.as_ref().filter(|passing| passing.after_row == Some(index)) {
             let _ = writeln!(page, "<div class=\"parts\">{}</div>", escape(&passing.sentence));
         }
@@ -268,7 +316,7 @@ const fn end_class(kind: EndKind) -> &'static str {
     }
 }
 
-fn row_of(page: &mut String, row: &Row) {
+fn row_of(page: &mut String, row: &Row, decisive: &Decisive<'_>) {
     let bug = match (row.end.kind, row.folded) {
         (EndKind::Bug, _) => " bug",
         (_, Some(_)) => " minor",
@@ -282,32 +330,29 @@ fn row_of(page: &mut String, row: &Row) {
     for (column, lane) in row.lanes.iter().enumerate() {
         let _ = write!(page, "<div class=\"lane c{} {}\">", hue(column), lane_class(*lane));
         if column == row.column {
-            card(page, row);
+            card(page, row, decisive);
         }
         page.push_str("</div>");
     }
     page.push_str("</div>\n");
 }
 
-fn card(page: &mut String, row: &Row) {
+fn card(page: &mut String, row: &Row, decisive: &Decisive<'_>) {
     page.push_str("<div class=\"card\">");
-    // The end of the row says it again.
-    let shown = |note: &&Note| note.major && !(row.end.kind == EndKind::Bug && row.end.text == note.text);
-    let notes: Vec<_> = row.notes.iter().filter(shown).collect();
-    if !notes.is_empty() {
+    let lines = fold::lines(row, decisive, NOTES_MAX);
+    if !lines.is_empty() {
         page.push_str("<ul class=\"notes\">");
-        let parting = notes.iter().skip(NOTES_MAX).filter(|note| note.kind == NoteKind::Parting);
-        for note in notes.iter().take(NOTES_MAX).chain(parting) {
-            let _ = write!(
-                page,
-                "<li class=\"{}\">{}{}</li>",
-                note_class(note.kind),
-                escape(&note.text),
-                at(&note.place)
-            );
-        }
-        if notes.len() > NOTES_MAX {
-            let _ = write!(page, "<li>… {} more</li>", notes.len() - NOTES_MAX);
+        for line in lines {
+            let _ = match line {
+                Line::Note(note) => write!(
+                    page,
+                    "<li class=\"{}\">{}{}</li>",
+                    note_class(note.kind),
+                    escape(&note.text),
+                    at(&note.place)
+                ),
+                Line::Hidden(count) => write!(page, "<li>… {count} more</li>"),
+            };
         }
         page.push_str("</ul>");
     }

@@ -8,6 +8,7 @@ mod brief;
 mod classes;
 mod compose;
 pub mod escape;
+mod fold;
 pub mod html;
 pub mod json;
 pub mod matrix;

@@ -6,6 +6,7 @@
 //! in it.
 
 use serde::Serialize;
+use std::collections::BTreeMap;
 use trace::Frame;
 
 /// A place in the program, as far as it is known.
@@ -165,6 +166,9 @@ pub struct Row {
     /// The thread's stack at the end of the row, innermost function first; may be empty.
     pub stack: Vec<Place>,
     pub notes: Vec<Note>,
+    /// How many more there were that are worth showing, by the index of the note before which they were.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub notes_left_out: BTreeMap<usize, usize>,
     pub end: End,
     /// What each thread is doing, by column.
     pub lanes: Vec<Lane>,

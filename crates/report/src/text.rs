@@ -4,11 +4,10 @@
 //! would be too narrow to read; and the thread's name in front of the text, when there are more threads than
 //! lanes fit.
 
-mod fold;
-
 use crate::escape::{columns, visible, width};
+use crate::fold::{self, Decisive, Ranks};
 use crate::story::{EndKind, Folded, Lane, NoteKind, Row, SideView, Story};
-use fold::Decisive;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -226,18 +225,14 @@ fn labelled(lines: &mut Vec<Line>, style: Style, text: &str, label: Option<Strin
 /// What a row says, line by line.
 fn cell(row: &Row, room: usize, passing: bool, decisive: &Decisive<'_>) -> Vec<Line> {
     let mut lines = Vec::new();
-    // The end of the row says it again, with the place.
-    let twice = |text: &str| row.end.kind == EndKind::Bug && row.end.text == text;
-    let major: Vec<_> = row.notes.iter().filter(|note| note.major && !twice(&note.text)).collect();
-    let shown = decisive.shown(&major, NOTES_MAX);
-    for (at, note) in major.iter().enumerate() {
-        if !shown[at] {
-            if at == 0 || shown[at - 1] {
-                let hidden = shown[at..].iter().take_while(|shown| !**shown).count();
-                labelled(&mut lines, Style::Dim, &format!("· … {hidden} more"), None, room);
+    for line in fold::lines(row, decisive, NOTES_MAX) {
+        let note = match line {
+            fold::Line::Note(note) => note,
+            fold::Line::Hidden(count) => {
+                labelled(&mut lines, Style::Dim, &format!("· … {count} more"), None, room);
+                continue;
             }
-            continue;
-        }
+        };
         let (mark, style) = match note.kind {
             NoteKind::Bug => ("✗", Style::Red),
             NoteKind::Conflict => ("≈", Style::Yellow),
@@ -446,10 +441,10 @@ fn shared(pen: &mut Pen, story: &Story) {
         return;
     }
     pen.line(Style::Bold, "Memory that they share");
-    // The nearer to the bug, the more it says.
+    let ranks = Ranks::of(story);
     let mut shown = fold::folded(&story.conflicts);
     let all = shown.len();
-    shown.sort_by_key(|(_, conflict)| (!conflict.bug, std::cmp::Reverse(conflict.rows.1)));
+    shown.sort_by_key(|(_, conflict)| ranks.rank(conflict));
     shown.truncate(CONFLICTS_SHOWN);
     shown.sort_by_key(|(_, conflict)| conflict.rows);
     for (what, conflict) in shown {
@@ -485,7 +480,7 @@ fn foot(pen: &mut Pen, story: &Story) {
     }
     if let Some(passing) = &story.passing {
         pen.paragraph("Passes:   ", Style::Plain, &passing.sentence);
-        pen.paragraph("          ", Style::Dim, &passing.schedule);
+        pen.paragraph("          ", Style::Dim, &beginning(&passing.schedule));
     }
     let noun = if story.preemptions == 1 { "preemption" } else { "preemptions" };
     let mut facts = vec![format!("{} {noun}", story.preemptions)];
@@ -494,11 +489,23 @@ fn foot(pen: &mut Pen, story: &Story) {
         facts.push(format!("points {}", points_in_short(&story.points)));
     }
     pen.paragraph("Search:   ", Style::Plain, &facts.join(" · "));
-    pen.paragraph("Schedule: ", Style::Plain, &story.schedule);
+    pen.paragraph("Schedule: ", Style::Plain, &beginning(&story.schedule));
     pen.put(Style::Bold, "Replay:   ");
     // Unwrapped, so that it can be copied.
     pen.line(Style::Plain, &visible(&story.replay));
 }
+/// How many characters of a schedule are shown.
+const SCHEDULE_MAX: usize = 2000;
+
+/// A schedule, or as much of it as can be of use to a reader.
+fn beginning(schedule: &str) -> Cow<'_, str> {
+    if schedule.len() <= SCHEDULE_MAX {
+        return schedule.into();
+    }
+    let end = schedule[..SCHEDULE_MAX].rfind(' ').unwrap_or(0);
+    format!("{} … and so on; the finding's file has all of it", &schedule[..end]).into()
+}
+
 /// How many points are reported one by one.
 const POINTS_SHOWN_MAX: usize = 12;
 

@@ -483,3 +483,73 @@ fn lanes_when_columns_do_not_fit() {
     let options = TextOptions { rows_max: 8, ..TextOptions::default() };
     expect_file!["golden/lanes.txt"].assert_eq(&text(&long_story(9, 20), options));
 }
+
+/// Who prints without end prints thousands of lines, in one row or in thousands of rows: what matters is there, and the rest is counted.
+#[test]
+fn what_has_no_end_is_told_in_short() {
+    let prints = |count: usize| {
+        let line = |at| Op::Do(Action::Console { line: format!("line {at}\n") }, "paradise.c:13");
+        (0..count).map(line).collect::<Vec<_>>()
+    };
+    let mut in_one_row = panic();
+    let taken = Action::Lock { lock: lock("parent->lock"), taking: Taking::default() };
+    let mut ops = prints(5000);
+    ops.insert(2500, Op::Do(taken, "sync.c:3 < paradise.c:4"));
+    in_one_row.insert(0, step(6, ops, End::At(PointKind::Voluntary), "paradise.c:13"));
+    let mut in_many_rows: Vec<Step> = (0..20_000)
+        .map(|at| step(5 + at % 2, prints(1), End::At(PointKind::Voluntary), "paradise.c:13"))
+        .collect();
+    in_many_rows.extend(panic());
+    for (steps, told, on_page) in [
+        (in_one_row, &["2497 more", "takes parent->lock", "2498 more"][..], "2496 more"),
+        (in_many_rows, &["left out"], "rows 1001 to 17002 left out"),
+    ] {
+        let story = story(&steps, "paradise_lost", 1, None);
+        let (shown, page) = (text(&story, TextOptions::default()), html(&story));
+        assert!(shown.len() < 100_000 && page.len() < 10_000_000, "{shown}");
+        assert!(told.iter().all(|told| shown.contains(told)), "{told:?}: {shown}");
+        assert!(page.contains(on_page) && page.contains("reads num_in_section"), "{on_page}");
+    }
+}
+
+/// Hundreds of words that others share, nearer to the end, do not hide what those share who took part, nor what was read too early.
+#[test]
+fn shared_memory_that_matters_is_not_folded() {
+    let name = |at: usize| -> &'static str { Box::leak(format!("pool.word{at}").into_boxed_str()) };
+    let writes = (0..600).map(|at| Op::Write(name(at), "sched.c:8")).collect();
+    let reads = (0..600).map(|at| Op::Read(name(at), "sched.c:16")).collect();
+    let message = "paradise.c:6: failed assertion".to_string();
+    let steps = vec![
+        step(
+            5,
+            vec![Op::Write("a.balance", "vanish.c:16"), Op::Read("ready", "paradise.c:3")],
+            End::At(PointKind::Access),
+            "paradise.c:4",
+        ),
+        step(
+            6,
+            vec![Op::Read("a.balance", "vanish.c:16"), Op::Write("ready", "paradise.c:12")],
+            End::At(PointKind::Voluntary),
+            "sched.c:3 < paradise.c:13",
+        ),
+        step(7, writes, End::At(PointKind::Voluntary), "sched.c:3"),
+        step(8, reads, End::At(PointKind::Voluntary), "sched.c:3"),
+        step(
+            5,
+            vec![Op::Do(Action::Panic { message }, "sync.c:22 < paradise.c:6")],
+            End::Crashed,
+            "sync.c:24",
+        ),
+    ];
+    let story = story(&steps, "paradise_lost", 1, None);
+    let shown = text(&story, TextOptions::default());
+    for told in [
+        "By then t5 has read ready, which row 2 changes.",
+        "  ready: t5 reads in row 1, consumer (paradise.c:3); t6 writes in row 2, producer (paradise.c:12)",
+        "  a.balance: t5 writes in row 1, transfer (vanish.c:16); t6 reads in row 2, transfer (vanish.c:16)",
+        "594 more, in the HTML report",
+    ] {
+        let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat(&shown).contains(&flat(told)), "{told}: {shown}");
+    }
+}

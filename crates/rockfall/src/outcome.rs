@@ -1,6 +1,6 @@
 //! What came out of one search: its verdict, what it is worth, and how far it came.
 
-use campaign::target::ALONE;
+use campaign::target::{ALONE, RunLength};
 use campaign::unmet::NOWHERE;
 use campaign::words::in_number;
 use detect::Signature;
@@ -18,15 +18,22 @@ pub struct Outcome {
     pub points_met: Option<BTreeSet<(PointKind, VirtAddr)>>,
     /// What was expected of the space when the search ended.
     pub forecast: Option<Forecast>,
-    /// What one run of the test takes, where that was counted.
-    pub instructions: Option<u64>,
+    /// What one run of the test takes.
+    pub length: RunLength,
 }
 
 impl Outcome {
     /// The outcome of a search elsewhere, which ended with this bug.
     pub fn of_bug(found: Found, seconds: f64) -> Self {
         let verdict = explore::Verdict::Bug(Box::new(found.clone()));
-        Self { verdict, found: vec![found], seconds, points_met: None, forecast: None, instructions: None }
+        Self {
+            verdict,
+            found: vec![found],
+            seconds,
+            points_met: None,
+            forecast: None,
+            length: RunLength::Unknown,
+        }
     }
 
     /// Why an exhausted space proves nothing, if it does not; `asked`: for points.
@@ -78,7 +85,7 @@ impl Outcome {
             finding: best.map(|found| &found.finding),
             interleavings,
             seconds: self.seconds,
-            instructions: self.instructions,
+            instructions: self.length.whole(),
             estimate: forecast.map(|forecast| report::Estimate {
                 explored: forecast.explored,
                 interleavings: forecast.interleavings,

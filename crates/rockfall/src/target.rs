@@ -143,7 +143,7 @@ pub fn start_checked(target: &Target, budget: Option<Duration>) -> Result<Checke
 pub fn load(arguments: &TargetArguments) -> Result<Target, Failure> {
     let target = load_any(arguments)?;
     let asks = target.kernel.test.input != Input::None && target.kernel.test.text.contains("{test}");
-    if target.recipe.test.is_empty() && asks {
+    if target.recipe.test.trim().is_empty() && asks {
         return Err(Failure::BadFlag(
             "which test? Give its name with -t, as it is typed to the kernel".to_owned(),
         ));

@@ -131,3 +131,46 @@ fn a_replay_ends_when_asked_to() {
         assert_eq!(output.status.code(), Some(130), "{command:?}: {text}");
     }
 }
+
+/// A program that prints without end, in one step or in very many: it ends with the budget and when it is asked to, and
+/// nothing is said of points to which nobody knows whether it comes.
+#[test]
+fn what_prints_without_end_ends_when_asked_to() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cancel/prints");
+    guests::small::build(&[], &folder).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::write(folder.join("k.toml"), guests::small::DESCRIPTION).expect("written");
+    // It is explored before it was seen to end, and goes on for ever then.
+    let for_ever =
+        ["--disk", "disk", "-t", "prate", "--set", "loop-first-points=1000000000", "--step-instructions"];
+    let start = |command: &str, step: &str, more: &[&str]| {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+        process.args([command, "kernel", "-k", "k.toml"]).args(for_ever).arg(step).args(more);
+        process.current_dir(&folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+        process.spawn().expect("the command starts")
+    };
+    let (short, endless) = ("1000000", "1000000000000000");
+    let set = ["--set", "loop-first-instructions=1000000"];
+    for command in ["explore", "test"] {
+        let output = start(command, endless, &[]);
+        let output = end(output, "-INT");
+        assert_eq!(output.status.code(), Some(130), "{command}: {output:?}");
+        let points: &[&str] =
+            if command == "explore" { &["--points", "fn:system_call"] } else { &["--fresh"] };
+        let output = start(command, short, &[&set[..], points, &["--budget", "0.1s"]].concat());
+        let output = output.wait_with_output().expect("it was started");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{command}: {output:?}");
+        let sentence = "instructions in which nobody was preempted: it may have no end.";
+        assert!(text.contains(sentence) && !text.contains("Never met"), "{command}: {text}");
+    }
+    let output =
+        end(start("explore", short, &[&set[..], &["--points", "fn:system_call", "--json"]].concat()), "-INT");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("an object");
+    assert_eq!(
+        (json["verdict"].as_str(), json["interleavings"].as_u64()),
+        (Some("out-of-budget"), Some(0)),
+        "{json}"
+    );
+    let output = end(start("doctor", endless, &[]), "-INT");
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+}

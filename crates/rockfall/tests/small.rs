@@ -328,3 +328,70 @@ fn a_disk_that_has_nothing_more_to_say() {
 fn rows_of_those_who_only_wait_are_folded() {
     expect_file!["small/crowd.txt"].assert_eq(&reported("FAULT_ONE_LOOK", "crowd", ""));
 }
+
+/// Runs a command that may be refused; what it printed, errors last, and its exit code.
+fn refused(folder: &Path, command: &str, test: &str, more: &[&str]) -> (String, Option<i32>) {
+    let target = [command, "kernel", "--disk", "disk", "-k", "k.toml", "-t", test];
+    let mut rockfall = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    let output = rockfall.args(target).args(more).current_dir(folder).output().expect("the command starts");
+    let text = [output.stdout, output.stderr].concat();
+    (String::from_utf8_lossy(&text).into_owned(), output.status.code())
+}
+
+#[test]
+fn what_is_no_test_is_refused_in_a_sentence() {
+    let folder = built("no-test", &[], AS_IT_IS);
+    let unknown =
+        "there is no test 'nosuchtest': the kernel was told to run it and executed no program of that name";
+    let nameless = "which test? Give its name with -t, as it is typed to the kernel";
+    for (test, sentence) in [("nosuchtest", unknown), ("", nameless), (" ", nameless)] {
+        for command in ["explore", "test", "doctor", "races"] {
+            let (text, code) = refused(&folder, command, test, &[]);
+            assert_eq!(code, Some(2), "{command} '{test}': {text}");
+            assert_eq!(text.matches(sentence).count(), 1, "{command} '{test}': {text}");
+        }
+    }
+}
+
+/// Nothing was wrong with the one, and the kernel had to end the other.
+#[test]
+fn programs_that_end_at_once() {
+    let folder = built("at-once", &[], AS_IT_IS);
+    let ended = json(&folder, "test", "quit", &["--budget", "120s", "--fresh"]);
+    assert_eq!(ended["verdict"], "exhausted", "{ended:#}");
+    let killed = json(&folder, "test", "wild", &["--budget", "120s", "--fresh"]);
+    assert_eq!(killed["verdict"], "bug", "{killed:#}");
+    let said = killed["finding"]["headline"].as_str().unwrap_or_default();
+    assert!(said.contains("killed"), "{killed:#}");
+    for test in ["quit", "wild"] {
+        let (text, code) = refused(&folder, "doctor", test, &[]);
+        assert_eq!(code, Some(0), "{test}: {text}");
+        assert!(text.contains("the test ran to its end in"), "{test}: {text}");
+    }
+}
+
+/// A test whose first run had to be given up passes no more points than any other.
+#[test]
+fn what_prints_without_end_is_an_endless_loop() {
+    let folder = built("endless", &[], AS_IT_IS);
+    let brief = ["--set", "loop-first-instructions=1000000", "--no-minimise"];
+    for (test, points, kind) in [
+        ("prate", "lock", "tight-loop"),
+        ("prate", "fn:system_call", "endless-points"),
+        ("gossip", "fn:system_call", "endless-points"),
+    ] {
+        let found = json(&folder, "explore", test, &[&["--points", points], &brief[..]].concat());
+        assert_eq!(found["finding"]["kind"], kind, "{test} {points}: {found:#}");
+        if kind == "endless-points" {
+            assert_eq!(found["finding"]["facts"]["endless-points"]["points_max"], 1 << 16, "{found:#}");
+        }
+        let page = folder.join(format!("{test}.finding.html"));
+        let bytes = std::fs::metadata(&page).expect("a page").len();
+        assert!(bytes < 20_000_000, "{test} {points}: a page of {bytes} bytes");
+    }
+    let found = json(&folder, "test", "prate", &[&["--budget", "120s", "--fresh"], &brief[..]].concat());
+    assert_eq!(found["verdict"], "bug", "{found:#}");
+    let (text, code) = refused(&folder, "doctor", "prate", &[]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("t2 ran 50000000 instructions without giving way"), "{text}");
+}

@@ -224,6 +224,41 @@ fn an_end_that_is_not_there_is_no_panic() {
     assert!(output.contains(words), "{output}");
 }
 
+/// Neither is it the fault of one that has nothing more to do then, with a description or without; what is stuck
+/// before anybody is preempted, and waits for a lock, is a bug all the same.
+#[test]
+fn an_end_that_is_not_there_is_no_lost_wakeup() {
+    let idle = folder("idle", &["TEST_ABBA", "MENDED"]);
+    let wrong = ["test", "kernel", "--begin", "part", "--end", "panic", "--budget", "5m"];
+    for more in [&[][..], &["-k", "smp.toml"]] {
+        let (code, output) = rockfall(&idle, &[&wrong[..], more].concat());
+        assert_eq!(code, Some(2), "{output}");
+        let words = "all processors are idle and none has entered panic, where --end says that its part is over: does the \
+                     test come there? It was run once, nobody preempted; in the end cpu0 stands in halt, called by done, \
+                     cpu1 stands in halt, called by done\n";
+        assert!(output.contains(words), "{output}");
+    }
+    // One goes on for ever in one step, or both in very many; or there is no time for the first run.
+    for (name, then, length) in [
+        ("restless", "NEVER_RESTS", "instructions and none has entered panic, where --end says"),
+        ("turns", "TAKES_TURNS", "262,144 steps and none has entered panic, where --end says"),
+    ] {
+        let endless = folder(name, &["TEST_ABBA", "MENDED", then]);
+        let late = [&wrong[..6], &["--budget", "0.001s"]].concat();
+        let too_short = "0 of 2 processors had entered panic, where --end says";
+        for (arguments, sentence) in [(&wrong[..], length), (&late, too_short)] {
+            let (code, output) = rockfall(&endless, arguments);
+            assert_eq!(code, Some(2), "{name}: {output}");
+            assert!(output.contains(sentence), "{name}: {output}");
+        }
+    }
+    let twice = folder("twice", &["TEST_TWICE"]);
+    for more in [&[][..], &["-k", "smp.toml"]] {
+        let (code, output) = test(&twice, more);
+        assert_eq!(code, Some(1), "{output}");
+    }
+}
+
 #[test]
 fn memory_is_a_budget() {
     let folder = folder("ram", &["TEST_ABBA", "MENDED"]);

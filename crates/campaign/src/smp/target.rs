@@ -5,9 +5,9 @@ use crate::host::Host;
 use crate::recipe::Recipe;
 use crate::store::{Snapshots, checksum, image};
 use crate::target::{Target, file_hash};
-use detect::Detectors;
-use explore::World;
+use detect::{Detectors, FindingKind};
 use explore::strategies::replay;
+use explore::{End, World};
 use guest::driving::multiprocessor::functions::{ENDED_ITSELF, Functions, boot_to_functions};
 use guest::driving::multiprocessor::{Knowledge, Multiprocessor, start};
 use guest::hooks::description::Input;
@@ -22,13 +22,15 @@ use machine::devices::disk::Disk;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use trace::{Action, Cancelled, CpuId, PointSet, Schedule, Subject as _};
+use trace::{Action, Cancelled, CpuId, PointSet, Schedule, StepEnd, Waiting};
 
 /// Processors of a machine, unless it is said how many.
 pub const CPUS: u8 = 2;
 /// What the kernel is told on its command line: objects of different kinds are then never in one slab, so
 /// that reports can name them by it.
 const COMMAND_LINE: &str = "slab_nomerge";
+/// How many functions say where an idle processor stands.
+const STANDS_FUNCTIONS_MAX: usize = 2;
 
 /// The command line and the initial file system that a Linux kernel is booted with.
 #[must_use]
@@ -307,25 +309,76 @@ const fn boot_of(kernel: &[u8], options: BootOptions, board: BoardConfig) -> Boo
 }
 
 /// Whether the test comes to the functions where it ends, when nobody is preempted. A kernel that switches
-/// the machine off before has nothing wrong with it: it was asked for an end that is not there.
+/// the machine off before, or has nothing more to do, has nothing wrong with it: it was asked for an end that
+/// is not there. `world` gives up when the time is over.
 pub fn comes_to_its_end(
     recipe: &Recipe,
-    mut world: World<Multiprocessor, Detectors>,
-    cancelled: &Cancelled,
+    world: World<Multiprocessor, Detectors>,
+    host: &dyn Host,
 ) -> Result<(), Failure> {
     let Some(how) = &recipe.functions else { return Ok(()) };
-    world.subject.cancel_when(cancelled.clone());
+    let cpus = world.subject.machine().cpus.len();
     let first = replay(world, &PointSet::default(), &Schedule::default(), usize::MAX, false);
+    let end = how.end.join(" or ");
     let said = first.path.last().and_then(|taken| taken.step.events.last()).map(|event| &event.action);
-    match said {
-        Some(Action::Panic { message }) if message.starts_with(ENDED_ITSELF) => {
-            Err(Failure::BadInput(format!(
-                "{message}, before all processors had entered {}, where --end says that their part is over: does the test come there?",
-                how.end.join(" or ")
-            )))
-        }
-        _ => Ok(()),
+    if let Some(Action::Panic { message }) = said
+        && message.starts_with(ENDED_ITSELF)
+    {
+        return Err(Failure::BadInput(format!(
+            "{message}, before all processors had entered {end}, where --end says that their part is over: does the test come there?",
+        )));
     }
+    let actions = first.path.iter().flat_map(|taken| &taken.step.events).map(|event| &event.action);
+    let ended = actions.filter(|action| matches!(action, Action::Exit)).count();
+    if first.end == End::Cancelled {
+        return Err(match host.stop_asked() {
+            true => Failure::Interrupted("stopped in the first run of the test".to_owned()),
+            false => Failure::BadInput(format!(
+                "the time was up before the test had run once, so nothing was explored: {ended} of {cpus} processors had \
+                 entered {end}, where --end says that their part is over. Give more with --budget, if the test comes there"
+            )),
+        });
+    }
+    if ended > 0 {
+        return Ok(());
+    }
+    let endless = first.findings.iter().find_map(|finding| match finding.kind {
+        FindingKind::EndlessPoints { points, .. } => Some(format!("{} steps", report::grouped(points))),
+        FindingKind::TightLoop { instructions, .. } => {
+            Some(format!("{} instructions", report::grouped(instructions)))
+        }
+        _ => None,
+    });
+    let (what, then) = match (first.last_end(), endless) {
+        (Some(StepEnd::Stuck { waiting }), _) if is_idle(waiting) => {
+            let idle: Vec<String> = waiting.iter().map(stands).collect();
+            ("all processors are idle".to_owned(), format!("; in the end {}", idle.join(", ")))
+        }
+        (_, Some(length)) => (format!("the processors went on for {length}"), String::new()),
+        _ => return Ok(()),
+    };
+    Err(Failure::BadInput(format!(
+        "{what} and none has entered {end}, where --end says that its part is over: does the test come there? It was run \
+         once, nobody preempted{then}"
+    )))
+}
+
+/// Whether nobody waits for a lock, or in a loop for somebody else: that is a bug, wherever the test ends.
+fn is_idle(waiting: &[Waiting]) -> bool {
+    !waiting.is_empty() && waiting.iter().all(|waiting| waiting.lock.is_none() && !waiting.loops)
+}
+
+/// Where a processor waits: `cpu1 stands in halt, called by done`.
+fn stands(waiting: &Waiting) -> String {
+    let functions: Vec<&str> = waiting
+        .stack
+        .iter()
+        .filter_map(|frame| frame.function.as_deref())
+        .take(STANDS_FUNCTIONS_MAX)
+        .collect();
+    let place =
+        if functions.is_empty() { "an unknown function".to_owned() } else { functions.join(", called by ") };
+    format!("cpu{} stands in {place}", waiting.thread.0)
 }
 
 /// The entries of the functions of this name.

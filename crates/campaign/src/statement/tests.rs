@@ -47,7 +47,7 @@ fn check_with(plan: &Plan, unmet: &[&str], ending: Ending, expected: Expect) {
     let statement = Statement {
         what: "test x of y".to_owned(),
         seconds: 1.5,
-        instructions: Some(96_000),
+        length: RunLength::Ended { instructions: 96_000 },
         races: Some(known.races()),
         left_out: LeftOut {
             sealed: sealed.to_vec(),

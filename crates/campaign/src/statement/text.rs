@@ -62,8 +62,7 @@ impl Statement {
             format!("; {races} seen")
         });
         lines.push(format!("  {interleavings} in {spaces}, {seconds:.1} s{seen}"));
-        let long = |count| format!("  One run of the test takes {} instructions.", report::grouped(count));
-        lines.extend(self.instructions.map(long));
+        lines.extend(self.length.sentence().map(|sentence| format!("  {sentence}")));
         if let Exhausted::All { proof, .. } = &self.exhausted {
             lines.push(format!("  The proof: {}: {}", proof.points, in_number(proof.interleavings)));
         }
@@ -127,7 +126,8 @@ impl Statement {
         if !self.never_met.races.is_empty() {
             points.push(format!("racing instructions in {}", places(&self.never_met.races)));
         }
-        if points.is_empty() || self.ending == Ending::Bug {
+        // Before the first interleaving has ended, nobody knows where the test comes.
+        if points.is_empty() || self.ending == Ending::Bug || self.interleavings == 0 {
             return;
         }
         lines.push(format!(

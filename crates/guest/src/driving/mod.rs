@@ -1,6 +1,7 @@
 //! How it is driven: subjects, steps, points, the way to the test.
 
 mod cache_lines;
+mod cancellation;
 pub mod compiled;
 pub mod everywhere;
 pub mod lifecycle;

@@ -55,6 +55,7 @@ mod store_buffers;
 mod transactions;
 mod waiting;
 
+use crate::driving::cancellation::Cancellation;
 use crate::driving::store_buffers::announce_stores;
 pub use class::Classes;
 use class::{Class, Classified};
@@ -129,13 +130,7 @@ pub struct Multiprocessor {
 #[derive(Clone)]
 struct Limits {
     instructions_max: u64,
-    cancelled: Option<Cancelled>,
-}
-
-impl Limits {
-    fn is_cancelled(&self) -> bool {
-        self.cancelled.as_ref().is_some_and(|cancelled| cancelled())
-    }
+    cancellation: Cancellation,
 }
 
 impl Clone for Multiprocessor {
@@ -179,7 +174,8 @@ impl Clone for Multiprocessor {
         self.tasks.clone_from(&source.tasks);
         self.watching.restore(&source.watching);
         self.ends.clone_from(&source.ends);
-        self.limits.clone_from(&source.limits);
+        self.limits.instructions_max = source.limits.instructions_max;
+        self.limits.cancellation.cancelled.clone_from(&source.limits.cancellation.cancelled);
         self.buffers.clone_from(&source.buffers);
     }
 }
@@ -220,7 +216,7 @@ impl Multiprocessor {
             tasks: Arc::default(),
             watching: Watching::new(cpus),
             ends: Arc::default(),
-            limits: Limits { instructions_max: STEP_INSTRUCTIONS_MAX, cancelled: None },
+            limits: Limits { instructions_max: STEP_INSTRUCTIONS_MAX, cancellation: Cancellation::default() },
             buffers: None,
             decoded: Decoded::default(),
         };
@@ -524,7 +520,9 @@ impl Subject for Multiprocessor {
         if let Actor::Interrupt { vector, .. } = choice.actor {
             self.interrupt_at_choice(cpu, vector);
         }
-        let mut end = self.advance(cpu, choice.outcome);
+        // Executions of very many steps are looked at between them; a long step looks for itself.
+        let unwanted = self.limits.cancellation.is_due(self.machine.instructions());
+        let mut end = if unwanted { StepEnd::Cancelled } else { self.advance(cpu, choice.outcome) };
         self.depend(cpu, lines.as_deref());
         let held_back = self.hold_back(cpu);
         if self.is_spoiled(waited) {
@@ -601,7 +599,7 @@ impl Subject for Multiprocessor {
     }
 
     fn cancel_when(&mut self, cancelled: Cancelled) {
-        self.limits.cancelled = Some(cancelled);
+        self.limits.cancellation.cancelled = Some(cancelled);
     }
 
     fn thread_name(&self, thread: ThreadId) -> Option<String> {

@@ -37,6 +37,7 @@ mod turns;
 
 pub use clock::CLOCK_TICKS_MAX;
 
+use crate::driving::cancellation::{CANCEL_INSTRUCTIONS, Cancellation};
 use crate::driving::step_builder::StepBuilder;
 use crate::driving::store_buffers::announce_stores;
 use crate::hooks::kernel::{Activity, Kernel};
@@ -100,8 +101,6 @@ const IDLE_INSTRUCTIONS_MAX: u64 = 20_000;
 const DEVICE_STOPS_MAX: u32 = 10_000;
 /// How many instructions code may run with interrupts off on its way round a loop.
 const STOPS_AHEAD_MAX: u64 = 5_000;
-/// After how many instructions it is asked whether the step is still wanted; no run is longer.
-const CANCEL_INSTRUCTIONS: u64 = 1_000_000;
 /// About how many bytes a clone takes beside its pages: devices, threads, locks, small lists.
 const CLONE_BYTES: usize = 32 << 10;
 /// How many instructions are run at a time while waiting for a condition that has no address of its own.
@@ -177,26 +176,6 @@ struct Lookahead {
     ahead: Option<Box<Uniprocessor>>,
     /// Which threads ticks would bring, as found out on the way here, the latest last.
     foreseen: Vec<Arc<Foreseen>>,
-}
-
-/// Whether steps are still wanted, and the time at which that was last asked.
-#[derive(Clone, Default)]
-struct Cancellation {
-    cancelled: Option<Cancelled>,
-    asked_at: u64,
-}
-
-impl Cancellation {
-    /// Whether this is no longer wanted; asked every few instructions.
-    fn is_due(&mut self, now: u64) -> bool {
-        let Some(cancelled) = &self.cancelled else { return false };
-        // Another execution may have been further.
-        let due = now.abs_diff(self.asked_at) >= CANCEL_INSTRUCTIONS;
-        if due {
-            self.asked_at = now;
-        }
-        due && cancelled()
-    }
 }
 
 impl Clone for Uniprocessor {

@@ -19,8 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trace::{Action, PointRule, PointSet, Step, StepEnd, Subject, ThreadId, ThreadSet, VirtAddr};
 
-/// The most steps of the one run.
-const STEPS_MAX: usize = 10_000;
+/// The most steps of the one run: as many as an exploration takes for an endless loop when it knows nothing better.
+const STEPS_MAX: usize = 1 << 16;
+/// The most steps until a tick is needed.
+const STEPS_TO_TICK_MAX: usize = 10_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
@@ -67,8 +69,10 @@ pub struct Examination {
     pub threads: usize,
     /// How many instructions the whole run had.
     pub instructions: u64,
-    /// Whether the run was given up before the test was over.
+    /// Whether the run was given up before the test was over, because that was asked for.
     pub cancelled: bool,
+    /// Whether the run came to an end of its own, be it a bad one.
+    pub ended: bool,
 }
 
 /// One run of the test.
@@ -114,7 +118,15 @@ pub fn examine(started: &Started) -> Examination {
     remarks(&kernel, if finished { left } else { 0 }, &mut advice);
     advice.sort();
     let cancelled = matches!(run.end, Some((_, StepEnd::Cancelled, _)));
-    Examination { advice, threads: run.ran.len() + left, instructions: run.instructions, cancelled }
+    let ended = matches!(
+        run.end,
+        Some((
+            _,
+            StepEnd::Finished | StepEnd::Stuck { .. } | StepEnd::Crashed | StepEnd::NotScheduled { .. },
+            _
+        ))
+    );
+    Examination { advice, threads: run.ran.len() + left, instructions: run.instructions, cancelled, ended }
 }
 
 /// Runs the test once, everybody in turn, and looks for what is strange on the way.
@@ -484,7 +496,7 @@ fn interrupted(started: &Started, strange: &mut BTreeSet<Strange>) -> Option<Arc
     let mut subject = started.subject.clone();
     let rules = [PointRule::Lock, PointRule::Unlock, PointRule::InterruptsOn].into();
     let points = PointSet { rules, ..PointSet::default() };
-    for _ in 0..STEPS_MAX {
+    for _ in 0..STEPS_TO_TICK_MAX {
         let enabled = subject.enabled_threads();
         let other = enabled.iter().find(|thread| needs_tick(&subject, *thread)).or(enabled.first());
         let Some(thread) = other else { break };

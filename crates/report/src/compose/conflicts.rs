@@ -1,7 +1,8 @@
 //! Accesses of two threads to the same memory, whose order matters: what met whom.
 
 use super::{Composer, Draft, SightedAccess};
-use crate::story::{Conflict, EndKind, Note, NoteKind, Place, Row, SideView, Touch};
+use crate::fold::Ranks;
+use crate::story::{Conflict, EndKind, Note, NoteKind, Place, Row, SideView, Story, Touch};
 use crate::words;
 use detect::{Finding, FindingKind, Role};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +53,7 @@ fn is_part(what: &str, whole: &str) -> bool {
 impl Composer<'_> {
     /// Each access with the latest conflicting one of another thread; one entry for each pair of rows and
     /// name.
-    pub(super) fn conflicts(&self, drafts: &[Draft<'_>], sides: &[SideView]) -> (Vec<Conflict>, usize) {
+    pub(super) fn conflicts(&self, drafts: &[Draft<'_>], sides: &[SideView]) -> Vec<Conflict> {
         let library = self.library;
         // By word: the last access of each thread and kind, and its row.
         let mut last: BTreeMap<u64, Vec<(usize, usize, SightedAccess<'_>)>> = BTreeMap::new();
@@ -135,15 +136,7 @@ impl Composer<'_> {
         let locks = self.lock_names();
         let of_lock = |what: &str| locks.iter().any(|lock| is_part(what, lock));
         found.retain(|(other, _, _, what), _| !*other || !of_lock(what));
-        let mut all: Vec<_> = found.into_values().collect();
-        let left_out = all.len().saturating_sub(CONFLICTS_MAX);
-        if left_out > 0 {
-            // The nearer to the bug, the more it says.
-            all.sort_by_key(|conflict| (!conflict.bug, std::cmp::Reverse(conflict.rows.1)));
-            all.truncate(CONFLICTS_MAX);
-            all.sort_by_key(|conflict| (!conflict.bug, conflict.rows));
-        }
-        (all, left_out)
+        found.into_values().collect()
     }
 
     fn lock_names(&self) -> BTreeSet<String> {
@@ -348,6 +341,20 @@ pub(super) fn mark(rows: &mut [Row], conflicts: &[Conflict]) {
             }
         }
     }
+}
+
+/// Leaves out conflicts beyond so many, those that say least.
+pub(super) fn leave_out(story: &mut Story) {
+    let left_out = story.conflicts.len().saturating_sub(CONFLICTS_MAX);
+    if left_out == 0 {
+        return;
+    }
+    let ranks = Ranks::of(story);
+    let mut all = std::mem::take(&mut story.conflicts);
+    all.sort_by_key(|conflict| ranks.rank(conflict));
+    all.truncate(CONFLICTS_MAX);
+    all.sort_by_key(|conflict| (!conflict.bug, conflict.rows));
+    (story.conflicts, story.conflicts_left_out) = (all, left_out);
 }
 
 /// A sentence about what the thread preempted in `row` had read and what changed before it went on; these

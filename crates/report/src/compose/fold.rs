@@ -1,16 +1,19 @@
 //! Which rows are shown only to whoever asks for them: those of threads that have no part in the bug, and those in
-//! which a thread waits for a device once more.
+//! which a thread waits for a device once more. And which notes of a row are left out, where it has very many.
 //!
 //! Concept: a program that is loaded from a disk waits for it a hundred times. As long as nobody but the idle thread
 //! and the disk's interrupt comes in between, that tells no more than its first wait and how it went on after the last.
 
 use super::Composer;
 use crate::story::{Conflict, EndKind, Folded, Note, NoteKind, Row};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use trace::ThreadId;
 
 /// What a function of a device is said to wait for, see [`super::Context::awaits`].
 const DEVICE: &str = "a device";
+
+/// How many notes a row keeps at its beginning, and at its end: who prints without end prints thousands of lines.
+const NOTES_KEPT: usize = 200;
 
 impl Composer<'_> {
     /// Marks the rows that are not shown at first sight.
@@ -127,4 +130,34 @@ fn is_quiet(row: &Row, bystanders: &[String]) -> bool {
     };
     !matches!(row.end.kind, EndKind::Bug | EndKind::Preempted | EndKind::Exited)
         && row.notes.iter().all(|note| !note.major || locks(note) || of_bystander(note))
+}
+
+/// Leaves notes out in the middleof a row that has very many: not those of the bug, nor what the row does last to a lock.
+pub(super) fn leave_out_notes(row: &mut Row) {
+    let count = row.notes.len();
+    if count <= 2 * NOTES_KEPT {
+        return;
+    }
+    let last: BTreeMap<String, usize> = row
+        .notes
+        .iter()
+        .enumerate()
+        .filter(|(_, note)| note.lock().is_some())
+        .map(|(at, note)| (note.text.clone(), at))
+        .collect();
+    let stays = |at: usize, note: &Note| {
+        at < NOTES_KEPT
+            || at >= count - NOTES_KEPT
+            || matches!(note.kind, NoteKind::Bug | NoteKind::Conflict | NoteKind::Parting)
+            || last.get(&note.text) == Some(&at)
+    };
+    let mut kept = Vec::new();
+    for (at, note) in std::mem::take(&mut row.notes).into_iter().enumerate() {
+        if stays(at, &note) {
+            kept.push(note);
+        } else if note.major {
+            *row.notes_left_out.entry(kept.len()).or_default() += 1;
+        }
+    }
+    row.notes = kept;
 }

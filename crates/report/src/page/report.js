@@ -94,6 +94,8 @@
     if (row.notes.length) {
       const list = make("ul", "notes " + hue(row.column));
       for (const note of row.notes) list.append(link(make("li", note.kind, note.text, make("span", "at", where(note.place))), note.place));
+      const more = Object.values(row.notes_left_out || {}).reduce((sum, count) => sum + count, 0);
+      if (more) list.append(make("li", "", `… ${more} more`));
       parts.push(make("section", "", make("h4", "", "Events"), list));
     }
     const meets = story.conflicts.filter((c) => c.rows.includes(index));

@@ -191,11 +191,19 @@ impl Resolve for Program {
     }
 
     fn data(&self, addr: VirtAddr) -> Option<String> {
-        DATA.iter().find(|(at, _)| *at == addr.0).map(|(_, name)| (*name).to_string())
+        let known = DATA.iter().find(|(at, _)| *at == addr.0).map(|(_, name)| (*name).to_string());
+        let word = addr.0.checked_sub(POOL).filter(|offset| *offset < 0x1_0000);
+        known.or_else(|| Some(format!("pool.word{}", word? / 8)))
     }
 }
 
+/// Where words begin that are called `pool.word0` and so on.
+const POOL: u64 = 0x3_0000;
+
 pub fn addr(name: &str) -> u64 {
+    if let Some(number) = name.strip_prefix("pool.word") {
+        return POOL + 8 * number.parse::<u64>().expect(name);
+    }
     DATA.iter().find(|(_, known)| *known == name).unwrap_or_else(|| panic!("{name}")).0
 }
 

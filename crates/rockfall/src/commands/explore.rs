@@ -14,7 +14,7 @@ use campaign::finding_file::FindingFile;
 use campaign::limits::Limits;
 use campaign::narrate::{Names, narrate_until, quoted};
 use campaign::shorten::{Shortened, TELLING_SECONDS, telling_is_late};
-use campaign::target::{Checked, Sample, Target};
+use campaign::target::{Checked, RunLength, Sample, Target};
 use campaign::unmet::is_known;
 use clap::{Args, ValueEnum};
 use detect::{Detectors, Finding};
@@ -272,7 +272,7 @@ fn systematic<R: Reduction + Serialize + DeserializeOwned>(
         seconds: kept.seconds(),
         points_met: Some(search.points_met().clone()),
         forecast: search.forecast(),
-        instructions: None,
+        length: RunLength::Unknown,
     }
 }
 
@@ -306,7 +306,7 @@ fn icb(
         seconds: kept.seconds(),
         points_met: Some(search.search().points_met().clone()),
         forecast: search.search().forecast(),
-        instructions: None,
+        length: RunLength::Unknown,
     }
 }
 
@@ -353,7 +353,7 @@ fn sampled(
         None => explore::Verdict::Bounded { by: Bound::Sampling, interleavings },
     };
     let seconds = started.elapsed().as_secs_f64();
-    Outcome { verdict, found, seconds, points_met: None, forecast: None, instructions: None }
+    Outcome { verdict, found, seconds, points_met: None, forecast: None, length: RunLength::Unknown }
 }
 
 /// How many random walks are made when nothing else ends them.
@@ -402,6 +402,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     }
     crate::target::caution(&target);
     crate::points::check(&arguments.how.points, &target.kernel, target.programs())?;
+    let begun = Instant::now();
     let Checked { started, sample, .. } = crate::target::start_checked(&target, arguments.how.budget)?;
     let world = target.world(started);
     if arguments.list_points {
@@ -410,8 +411,10 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         crate::points::list(&world, &arguments.how.points, &place, &data);
         return Ok(Verdict::Fine);
     }
-    target.limits = target.limits.after_run(sample.instructions, &target.recipe.limits);
-    let how = How { limits: target.limits, ..arguments.how.clone() };
+    target.limits = target.limits.after_run(sample.length.whole(), &target.recipe.limits);
+    // Booting and the first run are part of what the budget is for.
+    let budget = arguments.how.budget.map(|budget| budget.saturating_sub(begun.elapsed()));
+    let how = How { limits: target.limits, budget, ..arguments.how.clone() };
     let mut kept = Kept::open(&target, &how)?;
     explore(&target, &world, &how, sample, &mut kept)
 }
@@ -426,7 +429,7 @@ pub fn explore(
 ) -> Result<Verdict, Failure> {
     let mut progress = Progress::new(how.json, &space(how));
     let mut outcome = search(world, how, &mut progress, kept);
-    outcome.instructions = sample.instructions;
+    outcome.length = sample.length;
     progress.finish();
     kept.warn();
     if let Some(path) = &how.forecasts {
@@ -455,7 +458,7 @@ fn show(
         println!("{}", json(&outcome.summary(&scope(target, how, outcome), None)));
     } else {
         let (verdict, scope) = (&outcome.verdict, scope(target, how, outcome));
-        let each = outcome.instructions.map(report::grouped);
+        let each = outcome.length.whole().map(report::grouped);
         let each = each.map_or(String::new(), |each| format!("; one run takes {each} instructions"));
         println!("{verdict}\n  space: {scope}\n  time:  {:.1} s{each}", outcome.seconds);
         match verdict {
@@ -468,6 +471,11 @@ fn show(
                     "  This is no proof: the space was not finished. Give it more {}, or fewer points.",
                     if how.interleavings.is_some() { "--interleavings" } else { "--budget" }
                 );
+                if let (RunLength::GivenUp { .. }, Some(sentence)) =
+                    (outcome.length, outcome.length.sentence())
+                {
+                    println!("  {sentence}");
+                }
             }
             explore::Verdict::Unsupported { schedule, .. } => {
                 println!("  Nothing is known of what follows this schedule: {schedule}");
@@ -475,7 +483,9 @@ fn show(
             _ => {}
         }
     }
-    let met = outcome.points_met.iter().filter(|_| nothing.is_none());
+    // Before the first interleaving has ended, nobody knows where the test comes.
+    let nowhere_yet = matches!(outcome.verdict, explore::Verdict::OutOfBudget { interleavings: 0, .. });
+    let met = outcome.points_met.iter().filter(|_| nothing.is_none() && !nowhere_yet);
     for unmet in met.flat_map(|met| crate::points::unmet(&how.points, &target.kernel, met)) {
         let what = format!(
             "nobody was preempted at {unmet}: this test does not come there, or only where no tick can be taken"

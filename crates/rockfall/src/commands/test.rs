@@ -225,7 +225,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         .iter()
         .try_for_each(|job| crate::points::check(&job.points, &target.kernel, target.programs()))?;
     let Checked { started, sample, .. } = crate::target::start_checked(&target, Some(arguments.budget))?;
-    target.limits = target.limits.after_run(sample.instructions, &target.recipe.limits);
+    target.limits = target.limits.after_run(sample.length.whole(), &target.recipe.limits);
     let (folder, record) = open_folder(&target, arguments)?;
     let plain = target.world(started);
     let kernel = Arc::clone(&target.kernel);
@@ -291,7 +291,7 @@ impl Scene<'_> {
         let target = &self.target;
         let shown = stories(races.iter().filter(shown), &campaign.witnesses, target, &self.plain, code);
         let mut statement = Statement::of(campaign, target, ending);
-        statement.instructions = self.sample.instructions;
+        statement.length = self.sample.length;
         statement.text()
             + &report::races(
                 shown,
@@ -331,7 +331,7 @@ impl Scene<'_> {
             json: arguments.json,
             ..How::default()
         };
-        let outcome = Outcome { instructions: self.sample.instructions, ..Outcome::of_bug(found, seconds) };
+        let outcome = Outcome { length: self.sample.length, ..Outcome::of_bug(found, seconds) };
         let bug = Bug::of(target, plain, &how, &outcome).expect("it was found");
         campaign.plan.failed(leading_to(&bug.file, &campaign.plan.races(), plain, &bug.late));
         view.finish(&campaign.plan);
@@ -411,7 +411,7 @@ impl Scene<'_> {
             finding: None,
             interleavings: campaign.interleavings(),
             seconds: campaign.seconds(),
-            instructions: self.sample.instructions,
+            instructions: self.sample.length.whole(),
             estimate: None,
             preemptions: None,
             schedule: None,

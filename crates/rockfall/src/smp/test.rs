@@ -110,7 +110,11 @@ pub fn explore(
     let ram = Ram::new(arguments.ram);
     let memory_is_short = Arc::new(move || ram.is_short());
     let mut plan = Plan::new(subject.clone(), cores, budget, host(), memory_is_short);
-    comes_to_its_end(&target.recipe, plan.plain_world(), &lateness(Some(budget)))?;
+    let first = comes_to_its_end(&target.recipe, plan.plain_world(), &*host());
+    // What was given up for want of memory is told by the statement.
+    if !plan.is_short_of_memory() {
+        first?;
+    }
     if arguments.target.smp.interrupts {
         plan.watch_interrupts();
         plan.choose_interrupts();

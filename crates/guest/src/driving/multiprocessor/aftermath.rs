@@ -32,7 +32,7 @@ impl Multiprocessor {
             if executed - asked >= ASK_INSTRUCTIONS {
                 asked = executed;
                 self.hear_console(cpu);
-                if self.limits.is_cancelled() {
+                if self.limits.cancellation.is_now() {
                     return StepEnd::Cancelled;
                 }
             }

@@ -48,7 +48,7 @@ impl SeeingAgain<'_> {
                 self.drain(cpu, pc, &stack, &mut log, &mut wanted, &mut seen);
             }
             log.clear();
-            if wanted.is_empty() || self.limits.is_cancelled() {
+            if wanted.is_empty() || self.limits.cancellation.is_now() {
                 break;
             }
             match played {

@@ -85,7 +85,7 @@ impl Multiprocessor {
 
     /// Decides what becomes of a step that goes on for long.
     pub(super) fn stretch(&mut self, cpu: CpuId, executed: u64) -> Option<StepEnd> {
-        if self.limits.is_cancelled() {
+        if self.limits.cancellation.is_now() {
             return Some(StepEnd::Cancelled);
         }
         let others = self.cpus().any(|other| other != cpu && self.is_ready(other));

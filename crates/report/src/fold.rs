@@ -1,12 +1,14 @@
-//! What of a long story is shown on the terminal: of a row the notes that decide, of shared memory one line
-//! for the elements of an array.
+//! What of a long story is shown at first sight: of a row the notes that decide, of shared memory one line for
+//! the elements of an array.
 
-use crate::story::{Conflict, Note, NoteKind, Story};
+use crate::story::{Conflict, EndKind, Note, NoteKind, Row, Story};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Names of the locks that the bug is about: held or waited for by those who took part, or named where a row
 /// ends.
-pub(super) struct Decisive<'a> {
+pub(crate) struct Decisive<'a> {
     locks: BTreeSet<&'a str>,
     ends: Vec<&'a str>,
 }
@@ -48,6 +50,43 @@ impl<'a> Decisive<'a> {
     }
 }
 
+/// A line of what a row did.
+pub(crate) enum Line<'a> {
+    Note(&'a Note),
+    /// So many are not shown.
+    Hidden(usize),
+}
+
+/// What a row did, in about so many lines.
+pub(crate) fn lines<'a>(row: &'a Row, decisive: &Decisive<'_>, notes_max: usize) -> Vec<Line<'a>> {
+    // The end of the row says it again, with the place.
+    let twice = |note: &Note| row.end.kind == EndKind::Bug && row.end.text == note.text;
+    let major: Vec<(usize, &Note)> =
+        row.notes.iter().enumerate().filter(|(_, note)| note.major && !twice(note)).collect();
+    let notes: Vec<&Note> = major.iter().map(|(_, note)| *note).collect();
+    let shown = decisive.shown(&notes, notes_max);
+    let left_out =
+        |places: Range<usize>| row.notes_left_out.range(places).map(|(_, count)| count).sum::<usize>();
+    let (mut lines, mut hidden, mut from) = (Vec::new(), 0, 0);
+    for ((at, note), shown) in major.into_iter().zip(shown) {
+        hidden += left_out(from..at + 1);
+        from = at + 1;
+        if !shown {
+            hidden += 1;
+            continue;
+        }
+        if hidden > 0 {
+            lines.push(Line::Hidden(std::mem::take(&mut hidden)));
+        }
+        lines.push(Line::Note(note));
+    }
+    hidden += left_out(from..usize::MAX);
+    if hidden > 0 {
+        lines.push(Line::Hidden(hidden));
+    }
+    lines
+}
+
 /// A name whose first index is left out, and that index: `data[3] of struct pipe`.
 fn indexed(what: &str) -> Option<(&str, u64, &str)> {
     let (array, rest) = what.split_once('[')?;
@@ -55,8 +94,35 @@ fn indexed(what: &str) -> Option<(&str, u64, &str)> {
     Some((array, index.parse().ok()?, rest))
 }
 
+/// Which shared memory says most.
+pub(crate) struct Ranks {
+    /// Of each row whether its thread has a part in the bug: it is told of as a side, was preempted, or met another
+    /// at the memory that the bug is about.
+    taking_part: Vec<bool>,
+}
+
+impl Ranks {
+    pub fn of(story: &Story) -> Self {
+        let column = |row: usize| story.rows[row].column;
+        let of_bug = story.conflicts.iter().filter(|conflict| conflict.bug);
+        let met = of_bug.flat_map(|conflict| [column(conflict.rows.0), column(conflict.rows.1)]);
+        let preempted =
+            story.rows.iter().filter(|row| row.end.kind == EndKind::Preempted).map(|row| row.column);
+        let sides = story.sides.iter().filter_map(|side| side.column);
+        let columns: BTreeSet<usize> = sides.chain(preempted).chain(met).collect();
+        Self { taking_part: story.rows.iter().map(|row| columns.contains(&row.column)).collect() }
+    }
+
+    /// Less is more: what the bug is about, what those share who have a part in it, and what is near its end.
+    pub fn rank(&self, conflict: &Conflict) -> (bool, usize, Reverse<usize>) {
+        let (a, b) = conflict.rows;
+        let bystanders = [a, b].into_iter().filter(|row| !self.taking_part[*row]).count();
+        (!conflict.bug, bystanders, Reverse(b))
+    }
+}
+
 /// Conflicts that differ only in the element of an array, as one: its name, and the first of them.
-pub(super) fn folded(conflicts: &[Conflict]) -> Vec<(String, &Conflict)> {
+pub(crate) fn folded(conflicts: &[Conflict]) -> Vec<(String, &Conflict)> {
     let mut groups: Vec<(Vec<u64>, &Conflict)> = Vec::new();
     let alike = |a: &Conflict, b: &Conflict| {
         let touch = |one: &Conflict| {

@@ -1,0 +1,7 @@
+/* Ends at once. */
+#include "user.h"
+
+int main(void)
+{
+    return 0;
+}
