@@ -166,11 +166,19 @@
     if (scroll) { panel.classList.add("open"); rows[index].querySelector(".card").scrollIntoView({ block: "nearest", inline: "nearest" }); rows[index].focus({ preventScroll: true }); }
   };
 
-  // An arc bends further left the more rows it spans; accesses of the bug are drawn last, on top.
+  // An arc bends further left the more rows it spans; accesses of the bug are drawn last, on top. One of a folded row
+  // ends where the row is folded; within one fold there is none.
   const draw = () => {
-    const middle = (at) => rows[at].offsetTop + Math.min(rows[at].offsetHeight / 2, 22);
-    const shapes = story.conflicts.map((c, at) => {
-      const [a, b] = c.rows.map(middle);
+    const place = (at) => folds.find((fold) => fold.node.isConnected && fold.rows.includes(at))?.node || rows[at];
+    const middle = (node) => node.offsetTop + Math.min(node.offsetHeight / 2, 22);
+    const drawn = new Set();
+    const shapes = story.conflicts.flatMap((c, at) => {
+      const ends = c.rows.map(place);
+      const [a, b] = ends.map(middle);
+      const folded = ends.some((node, end) => node !== rows[c.rows[end]]);
+      const same = `${a} ${b} ${c.bug}`;
+      if (ends[0] === ends[1] || folded && drawn.has(same)) return [];
+      drawn.add(same);
       const reach = Math.min(46, 14 + 5 * Math.log2(1 + c.rows[1] - c.rows[0]) + (at % 5) * 2);
       const cls = c.bug ? "bug" : "";
       const svg = (tag, attrs) => {
@@ -179,7 +187,7 @@
         return node;
       };
       const x = 72;
-      return [c.bug, svg("path", { d: `M${x} ${a} C${x - reach} ${a}, ${x - reach} ${b}, ${x} ${b}` }), svg("circle", { cx: x, cy: a, r: 2.6 }), svg("circle", { cx: x, cy: b, r: 2.6 })];
+      return [[c.bug, svg("path", { d: `M${x} ${a} C${x - reach} ${a}, ${x - reach} ${b}, ${x} ${b}` }), svg("circle", { cx: x, cy: a, r: 2.6 }), svg("circle", { cx: x, cy: b, r: 2.6 })]];
     });
     shapes.sort((p, q) => p[0] - q[0]);
     arcs.setAttribute("height", trace.offsetHeight);
