@@ -202,7 +202,7 @@ impl Lockdep {
     fn is_checked(&self, moment: &Moment<'_>, (lock, taking): (LockId, Taking), is_held: bool) -> bool {
         let may_be_uninitialised = || {
             let unseen = self.classes.sees_initialisation() && !self.classes.is_initialised(lock);
-            unseen && moment.facts.heap.block_of(VirtAddr(lock.0)).is_some()
+            unseen && !taking.unmade && moment.facts.heap.block_of(VirtAddr(lock.0)).is_some()
         };
         if taking.attempt || taking.semaphore || may_be_uninitialised() {
             return false;
@@ -349,7 +349,8 @@ impl Lockdep {
     }
 
     fn check_initialised(&mut self, moment: &Moment<'_>, asked: &Asked<'_>, findings: &mut Vec<Finding>) {
-        if self.classes.is_initialised(asked.lock) || !self.classes.sees_initialisation() {
+        let seen = self.classes.is_initialised(asked.lock) || !self.classes.sees_initialisation();
+        if seen || asked.taking.unmade {
             return;
         }
         let Some(live) = moment.facts.heap.block_of(VirtAddr(asked.lock.0)) else { return };

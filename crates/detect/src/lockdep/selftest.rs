@@ -112,6 +112,7 @@ const CASES: &[(&str, &str, &[&str])] = &[
     ("initialised while held", "t1: init a; lock a; init a", &["lock-initialised-while-held"]),
     ("initialised again when free", "t1: init a; lock a; unlock a; init a; lock a", &[]),
     ("used before it is initialised", "t1: init m; alloc A 16; lock A+4", &["lock-uninitialised"]),
+    ("used, of a kind that nobody sees being initialised", "t1: init m; alloc A 16; unmade.lock A+4", &[]),
     ("initialised and used", "t1: init m; alloc A 16; init A+4; lock A+4", &[]),
     (
         "initialised, freed, allocated again and used",
