@@ -62,6 +62,17 @@ fn a_child_that_is_left_behind_is_no_leak() {
     assert_eq!(found["verdict"], "exhausted", "{found:#}");
 }
 
+/// Who offers the processor many times and then goes on has not been waiting, however often it does so.
+#[test]
+fn a_thread_that_lets_others_go_first_is_not_stuck() {
+    let folder = built("polite", &["POLITE_ADD"], AS_IT_IS);
+    let with = ["--points", "create", "--budget", "120s", "--strategy", "icb", "--preemptions", "0"];
+    let found = json(&folder, "explore", "patient", &with);
+    assert_eq!(found["finding"], Value::Null, "{found:#}");
+    let (text, code) = rockfall(&folder, "doctor", "patient", &[]);
+    assert_eq!(code, Some(0), "{text}");
+}
+
 /// What init drafts lacks little: who makes processes is told by what it returns.
 #[test]
 fn most_of_it_is_drafted() {

@@ -72,6 +72,18 @@ pub struct Patience {
     pub retries_max: u32,
 }
 
+/// How often threads that were taken to wait have been tried again, and whether it was the same loop all the time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Retries {
+    count: u32,
+    /// The only thread that was tried again.
+    alone: Option<ThreadId>,
+    /// The fewest instructions that it took from one offer of the processor to the next.
+    shortest: u64,
+    /// How many it has taken since the last one.
+    since: u64,
+}
+
 impl Patience {
     pub const DEFAULT: Patience = Patience {
         kernel_yields_max: 10,
@@ -143,7 +155,7 @@ pub struct Uniprocessor {
     threads_before: usize,
     /// The thread that could simply go on.
     current: Option<ThreadId>,
-    retries: u32,
+    retries: Retries,
     pub patience: Patience,
     limits: StepLimits,
     pub builder: StepBuilder,
@@ -247,7 +259,7 @@ impl Uniprocessor {
             phase: Phase::Before,
             threads_before: 0,
             current: None,
-            retries: 0,
+            retries: Retries::default(),
             patience: Patience::DEFAULT,
             limits: StepLimits {
                 cancellation: Cancellation::default(),

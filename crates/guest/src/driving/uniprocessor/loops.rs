@@ -3,7 +3,7 @@
 //! A loop that spins is known for certain ([`crate::driving::spinning`]); one that yields, or tries an atomic
 //! instruction and counts its tries, is judged by how often it did (Blum 2018, 3.4.6).
 
-use super::Uniprocessor;
+use super::{Retries, Uniprocessor};
 use crate::driving::spinning::{self, Bounds, Spin, Value};
 use crate::hooks::threads::{Attempt, Scheduled, Thread};
 use machine::{Events, Machine, Stop, StopSet};
@@ -207,6 +207,7 @@ impl Uniprocessor {
         if program {
             self.count_tries(step);
         }
+        self.retries.watch(step);
         let (machine, buffers) = (&self.machine, self.stores.buffers.as_deref());
         let changed = |thread: ThreadId, value: &Value| match buffers {
             Some(buffers) => buffers.sees_change(machine, thread, value),
@@ -254,18 +255,49 @@ impl Uniprocessor {
 
     /// Tries those again that were taken to wait, when nobody else can go on.
     pub(super) fn retry_loops(&mut self) {
-        if self.nobody_is_free() && !self.stores_wait() && self.retries < self.patience.retries_max {
+        if self.nobody_is_free() && !self.stores_wait() && self.retries.count < self.patience.retries_max {
             let judged = |thread: &&mut Thread| thread.looping.waits && thread.looping.condition.is_none();
             let waiting = self.tracker.threads.iter_mut().filter(judged);
-            let mut any = false;
+            let mut tried = 0;
+            let mut last = None;
             for thread in waiting {
                 thread.looping = Arc::default();
-                any = true;
+                (tried, last) = (tried + 1, Some(thread.id));
             }
-            self.retries += u32::from(any);
+            let alone = last.filter(|_| tried == 1);
+            if tried > 0 {
+                let count = self.retries.count + 1;
+                self.retries = match alone == self.retries.alone {
+                    true => Retries { count, ..self.retries },
+                    false => Retries { count, alone, ..Retries::default() },
+                };
+            }
         }
     }
 }
+
+impl Retries {
+    /// Begins to count anew where the one thread that is tried again and again has left its loop, as one does that
+    /// offers the processor so many times and goes on: it did more between two offers than in any round of the loop.
+    fn watch(&mut self, step: &Step) {
+        if self.alone != Some(step.thread) {
+            return;
+        }
+        self.since += step.instructions;
+        if !step.events.iter().any(|event| event.action == Action::Yield) {
+            return;
+        }
+        if self.shortest > 0 && self.since > LEFT_ITS_LOOP * self.shortest {
+            *self = Self { alone: self.alone, ..Self::default() };
+        } else if self.shortest == 0 || self.since < self.shortest {
+            self.shortest = self.since;
+        }
+        self.since = 0;
+    }
+}
+
+/// A thread has left its loop if it did so many times more than in a round of it.
+const LEFT_ITS_LOOP: u64 = 2;
 
 /// Whether an action is one that no program does while it waits for another: everything but asking for locks
 /// and releasing them (Blum 2018, 3.4.6).
