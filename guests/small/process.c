@@ -53,6 +53,7 @@ void clear(struct process *process)
     page_free(process->table);
     page_free(process->directory);
     page_free(process->stack);
+    process->killed = 0;
     process->state = UNUSED;
 }
 

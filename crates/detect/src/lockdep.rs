@@ -531,7 +531,10 @@ impl Lockdep {
             Action::Lock { lock, taking } => {
                 let asked = self.asked(moment, event, (lock, taking), context);
                 self.check(moment, &asked, findings);
-                self.mark(moment, event, (lock, taking, interrupt, Mark::InHandler), findings);
+                // Who would not have waited does no harm to whom it interrupts.
+                if !taking.attempt {
+                    self.mark(moment, event, (lock, taking, interrupt, Mark::InHandler), findings);
+                }
                 // Deferred work is interrupted as threads are.
                 if interrupt == InterruptKind::Soft && !self.masks(moment) {
                     self.mark(moment, event, (lock, taking, InterruptKind::Hard, Mark::Enabled), findings);

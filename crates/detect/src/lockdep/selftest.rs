@@ -182,6 +182,11 @@ const CASES: &[(&str, &str, &[&str])] = &[
         &[],
     ),
     (
+        "a lock that a handler only tries",
+        "t1: off; on; spin.lock a; unlock a; irq.spin.trylock a; irq.unlock a",
+        &[],
+    ),
+    (
         "turned on while held",
         "t1: off; spin.lock a; on; unlock a; irq.spin.lock a; irq.unlock a",
         &["interrupt-unsafe-lock"],

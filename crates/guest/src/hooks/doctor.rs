@@ -191,6 +191,19 @@ fn ending(kernel: &Kernel, run: &TestRun) -> Advice {
                 ),
             )
         }
+        Some((thread, StepEnd::NoProgress { instructions }, _))
+            if let Some(function) = subject.held_inside() =>
+        {
+            failed(
+                line_of(kernel, |event| matches!(event, HookEvent::Enter(Activity::Switch))),
+                format!(
+                    "{thread} ran {instructions} instructions in which ticks could have come, although it was still inside of \
+                     'functions.{function}': somebody came out of 'functions.switch' who was never seen to go in, such \
+                     as a new thread, or one whose stack is a copy of another's. Name in 'functions.switch-ends' where \
+                     it goes on"
+                ),
+            )
+        }
         Some((thread, StepEnd::NoProgress { instructions }, _)) => failed(
             None,
             format!(

@@ -5,7 +5,7 @@
 
 use super::{Retries, Uniprocessor};
 use crate::driving::spinning::{self, Bounds, Spin, Value};
-use crate::hooks::threads::{Attempt, Scheduled, Thread};
+use crate::hooks::threads::{Attempt, Loop, Scheduled, Thread};
 use machine::{Events, Machine, Stop, StopSet};
 use std::sync::Arc;
 use trace::{Access, Action, Frame, Point, PointKind, Remark, Stack, Step, StepEnd, ThreadId};
@@ -30,7 +30,13 @@ impl Uniprocessor {
         let mut probe = self.look_ahead();
         let spin = Spin::find(&mut probe, self.cpu(), Bounds::Program);
         self.lookahead.probe = Some(probe);
-        spin.is_some_and(|spin| self.waits_in(spin))
+        let Some(spin) = spin else { return false };
+        let kept = self.kernel().tested.is_none().then(|| Arc::new(spin.clone()));
+        let waits = self.waits_in(spin);
+        if let Some(thread) = self.tracker.threads.current_mut().filter(|_| waits) {
+            Arc::make_mut(&mut thread.looping).spin = kept;
+        }
+        waits
     }
 
     /// Whether the running thread of a program has tried an atomic instruction for so long without changing
@@ -217,6 +223,9 @@ impl Uniprocessor {
             if thread.looping.yields == 0 && !thread.looping.waits {
                 continue;
             }
+            if thread.id != step.thread && thread.looping.given_time {
+                Arc::make_mut(&mut thread.looping).given_time = false;
+            }
             if thread.id == step.thread && thread.looping.condition.is_none() {
                 // The kernel's own writes on behalf of a program say nothing of what the program is about.
                 let progress = match program {
@@ -264,6 +273,9 @@ impl Uniprocessor {
                 thread.looping = Arc::default();
                 (tried, last) = (tried + 1, Some(thread.id));
             }
+            if tried == 0 {
+                tried = self.give_time();
+            }
             let alone = last.filter(|_| tried == 1);
             if tried > 0 {
                 let count = self.retries.count + 1;
@@ -273,6 +285,24 @@ impl Uniprocessor {
                 };
             }
         }
+    }
+}
+
+impl Uniprocessor {
+    /// Lets time pass for those who go round in loops of programs, when nobody else can go on; how many these are.
+    fn give_time(&mut self) -> usize {
+        let mut given = 0;
+        for thread in self.tracker.threads.iter_mut() {
+            if let Some(spin) = thread.looping.spin.clone()
+                && thread.looping.waits
+                && !thread.looping.given_time
+            {
+                thread.clock = Some(spin);
+                thread.looping = Arc::new(Loop { given_time: true, ..Loop::default() });
+                given += 1;
+            }
+        }
+        given
     }
 }
 
