@@ -79,6 +79,9 @@ int sys_fork(void)
 #ifndef FAULT_EARLY_CHILD
     let_run(child);
 #endif
+#ifdef FORK_GIVES_BACK
+    clear(allocate());
+#endif
     return id;
 }
 

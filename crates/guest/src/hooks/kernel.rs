@@ -294,6 +294,8 @@ pub struct Threads {
     pub id: Option<Expression>,
     pub name: Option<Expression>,
     pub existing: Vec<Expression>,
+    /// Whether it is none any more although it was not seen to end.
+    pub gone: Option<Expression>,
     pub stack_pointer: Option<Expression>,
 }
 
