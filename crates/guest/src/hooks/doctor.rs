@@ -232,7 +232,8 @@ fn ending(kernel: &Kernel, run: &TestRun) -> Advice {
         Some((_, StepEnd::Point(_), _)) | None => failed(
             None,
             format!(
-                "the test was not over after {steps} steps; if the kernel was idle, 'test.ready' or 'test.end' does not fit"
+                "the test was not over after {steps} steps: it is longer than is followed here, which a shorter test is not; \
+                 or, if the kernel was idle, 'test.ready' or 'test.end' does not fit"
             ),
         ),
     }
