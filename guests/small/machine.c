@@ -110,6 +110,8 @@ void trap(struct frame *frame)
     acknowledge(frame->vector);
     if (frame->vector == TIMER && current && current->state == RUNNING)
         yield();
+    if (current && current->killed && (frame->cs & 3))
+        sys_exit();
 }
 
 static void set_gate(uint32_t gates[][2], int vector, void (*entry)(void), uint32_t kind)

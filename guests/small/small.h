@@ -44,6 +44,7 @@ struct process {
     char *stack;
     uint32_t *stack_pointer;
     struct frame *frame;
+    int killed;
 };
 
 /* Held with interrupts off. */

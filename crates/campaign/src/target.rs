@@ -19,7 +19,7 @@ use guest::elf::image::{Image, ImageHash, Segment};
 use guest::hooks::description::Description;
 use guest::hooks::doctor::{Advice, Examination, Severity};
 use guest::hooks::kernel::Kernel;
-use machine::boot::Module;
+use machine::boot::{BootError, Module};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trace::{Cancelled, Subject as _};
@@ -238,11 +238,16 @@ impl Target {
         if matches!(error, lifecycle::NotStarted::Cancelled) {
             return Failure::Interrupted(error.to_string());
         }
+        let perhaps_beyond = match error {
+            lifecycle::NotStarted::Stage { how, .. } => how.contains("triple fault"),
+            lifecycle::NotStarted::Boot(error) => matches!(error, BootError::OutOfMemory { .. }),
+            _ => false,
+        };
+        if perhaps_beyond && let Some(advice) = self.loaded_beyond_memory() {
+            return Failure::BadInput(format!("{}: {error}\n{advice}", self.recipe.kernel.display()));
+        }
         let advice = match error {
             lifecycle::NotStarted::Stage { how, .. } if how.contains("triple fault") => {
-                if let Some(advice) = self.loaded_beyond_memory() {
-                    return Failure::BadInput(format!("{}: {error}\n{advice}", self.recipe.kernel.display()));
-                }
                 "\nIf the kernel boots elsewhere: it may take more memory for granted than there is (--memory, or 'memory' \
                  under [machine] in the description), or today's compiler may have built what yesterday's did not: try \
                  -fno-pie -no-pie -fno-stack-protector -fcf-protection=none -mno-sse, and -Wl,-z,noseparate-code \
@@ -266,7 +271,8 @@ impl Target {
             format!(
                 "Its code or data at {} are to be loaded to the physical address {}, where there is no memory ({} bytes): \
                  'readelf -l' shows it. Today's linker forgets the load address behind sections of a linker script that \
-                 are not loaded, such as .stab and .stabstr with a byte in them: take these out of kernel.ld.",
+                 are not loaded, such as .stab and .stabstr with a byte in them: take these out of kernel.ld, or let \
+                 'rockfall new' build the kernel.",
                 beyond.addr, beyond.phys, self.setup.memory_bytes
             )
         })

@@ -576,6 +576,9 @@ impl Finding {
                     }
                 })
             }
+            FindingKind::TightLoop { instructions, instructions_max } if instructions < instructions_max => {
+                format!("infinite loop: {thread} ran {instructions} instructions in which no tick could come")
+            }
             FindingKind::TightLoop { instructions, instructions_max } => format!(
                 "infinite loop: {thread} ran {instructions} instructions without reaching a preemption point \
                  (limit {instructions_max})"

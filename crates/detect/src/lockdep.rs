@@ -202,7 +202,7 @@ impl Lockdep {
     fn is_checked(&self, moment: &Moment<'_>, (lock, taking): (LockId, Taking), is_held: bool) -> bool {
         let may_be_uninitialised = || {
             let unseen = self.classes.sees_initialisation() && !self.classes.is_initialised(lock);
-            unseen && moment.facts.heap.block_of(VirtAddr(lock.0)).is_some()
+            unseen && !taking.unmade && moment.facts.heap.block_of(VirtAddr(lock.0)).is_some()
         };
         if taking.attempt || taking.semaphore || may_be_uninitialised() {
             return false;
@@ -349,7 +349,8 @@ impl Lockdep {
     }
 
     fn check_initialised(&mut self, moment: &Moment<'_>, asked: &Asked<'_>, findings: &mut Vec<Finding>) {
-        if self.classes.is_initialised(asked.lock) || !self.classes.sees_initialisation() {
+        let seen = self.classes.is_initialised(asked.lock) || !self.classes.sees_initialisation();
+        if seen || asked.taking.unmade {
             return;
         }
         let Some(live) = moment.facts.heap.block_of(VirtAddr(asked.lock.0)) else { return };
@@ -530,7 +531,10 @@ impl Lockdep {
             Action::Lock { lock, taking } => {
                 let asked = self.asked(moment, event, (lock, taking), context);
                 self.check(moment, &asked, findings);
-                self.mark(moment, event, (lock, taking, interrupt, Mark::InHandler), findings);
+                // Who would not have waited does no harm to whom it interrupts.
+                if !taking.attempt {
+                    self.mark(moment, event, (lock, taking, interrupt, Mark::InHandler), findings);
+                }
                 // Deferred work is interrupted as threads are.
                 if interrupt == InterruptKind::Soft && !self.masks(moment) {
                     self.mark(moment, event, (lock, taking, InterruptKind::Hard, Mark::Enabled), findings);

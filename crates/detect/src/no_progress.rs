@@ -174,15 +174,18 @@ impl NoProgress {
         let (step, thread) = (moment.step, moment.thread);
         self.so_far.steps += 1;
         self.so_far.instructions += step.instructions;
+        let limit = self.limits.instructions_max;
         let kind = match step.end {
-            StepEnd::NoProgress { instructions } => FindingKind::TightLoop {
-                instructions,
-                instructions_max: self.limits.instructions_max.min(instructions),
-            },
-            _ if step.instructions > self.limits.instructions_max => FindingKind::TightLoop {
-                instructions: step.instructions,
-                instructions_max: self.limits.instructions_max,
-            },
+            // The subject gave up by itself, before the limit: the finding shows again under the same one.
+            StepEnd::NoProgress { instructions } if step.instructions < limit && limit != u64::MAX => {
+                FindingKind::TightLoop { instructions, instructions_max: limit }
+            }
+            StepEnd::NoProgress { instructions } => {
+                FindingKind::TightLoop { instructions, instructions_max: limit.min(instructions) }
+            }
+            _ if step.instructions > limit => {
+                FindingKind::TightLoop { instructions: step.instructions, instructions_max: limit }
+            }
             StepEnd::Point(_) => {
                 self.so_far.points += 1;
                 if self.so_far.points <= self.limits.points_max {
@@ -220,6 +223,16 @@ mod tests {
             "t1: write x -> loop 11",
             expect![[r#"
                 infinite loop: t1 ran 11 instructions without reaching a preemption point (limit 10)
+                  = tight-loop
+                  t1 loops at 0
+            "#]],
+        );
+        run(
+            100,
+            9,
+            "t1: write x -> loop 11",
+            expect![[r#"
+                infinite loop: t1 ran 11 instructions in which no tick could come
                   = tight-loop
                   t1 loops at 0
             "#]],

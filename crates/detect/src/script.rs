@@ -69,6 +69,7 @@ fn lock_action(word: &str, rest: &str, names: &mut Names) -> Option<Action> {
             "read" => taking.shared = true,
             "rread" => (taking.shared, taking.recursive) = (true, true),
             "rec" => taking.recursive = true,
+            "unmade" => taking.unmade = true,
             "irq" => handler = Some(trace::InterruptKind::Hard),
             "soft" => handler = Some(trace::InterruptKind::Soft),
             _ => return None,

@@ -142,6 +142,55 @@ fn a_folder_of_xv6() {
     let named = ["/xv6.img --symbols ", "/kernel --disk ", "/fs.img --programs "];
     assert!(text.contains("Tests: forktest\n") && named.iter().all(|name| text.contains(name)), "{text}");
     assert!(folder.join("made/xv6.toml").exists() && folder.join("made/tools/gcc").exists());
+    // Nor is a kernel with its file system in memory needed where it cannot be built.
+    std::fs::remove_file(folder.join("kernelmemfs")).expect("it was there");
+    write(&folder, "Makefile", format!("kernelmemfs:\n\tfalse\n{makefile}").as_bytes());
+    let (code, text) = rockfall(&folder, &["new", "xv6", ".", "-o", "made"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("/xv6.img --symbols ") && !text.contains("kernelmemfs"), "{text}");
+}
+
+/// Linker scripts of older courses put a byte into sections of stabs, behind which today's linker forgets where data are
+/// loaded; and what debugging information takes does not fit into a file of xv6.
+#[test]
+fn an_older_folder_of_xv6() {
+    let folder = folder("older-xv6");
+    let script = "SECTIONS {\n. = 0x80100000;\n.text : AT(0x100000) { *(.text) }\n\
+                  .stab : {\nPROVIDE(stabs = .);\n*(.stab);\nBYTE(0)\n}\n\
+                  .data : { *(.data) BYTE(0) }\n/DISCARD/ : { *(.eh_frame) }\n}\n";
+    write(&folder, "kernel.ld", script.as_bytes());
+    write(&folder, "kernel.c", b"int data = 1;\nvoid _start(void) { data++; }\n");
+    // As mkfs has it: a file has 140 blocks at most.
+    let makefile = "kernel: kernel.c kernel.ld\n\tgcc -c kernel.c -o kernel.o\n\
+                    \tld -m elf_i386 -T kernel.ld -o kernel kernel.o\n\
+                    _mine: kernel.c\n\tgcc -nostdlib -static -o $@ kernel.c\n\
+                    xv6.img: kernel\n\tcp kernel $@\n\
+                    fs.img: _mine\n\t@! readelf -SW _mine | grep -q debug_info || { echo 'fbn < MAXFILE'; false; }\n\
+                    \tcp _mine $@\n";
+    write(&folder, "Makefile", makefile.as_bytes());
+    let (code, text) = rockfall(&folder, &["new", "xv6", ".", "-o", "made"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("Tests: mine\n") && text.contains("/made/programs "), "{text}");
+    let shown = |arguments: &[&str]| {
+        let output = Command::new("readelf").args(arguments).current_dir(&folder).output().expect("readelf");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(shown(&["-SW", "made/programs/_mine"]).contains("debug_info"));
+    assert!(!shown(&["-SW", "_mine"]).contains("debug_info"));
+    let loads = shown(&["-lW", "kernel"]);
+    let loads: Vec<&str> = loads.lines().filter(|line| line.trim_start().starts_with("LOAD")).collect();
+    assert!(!loads.is_empty() && loads.iter().all(|line| line.contains(" 0x0010")), "{loads:?}");
+    // Its own file is as it was, and a build without these tools is told what is wrong.
+    assert_eq!(std::fs::read_to_string(folder.join("kernel.ld")).expect("there"), script);
+    let mut ld = Command::new("ld");
+    ld.args(["-m", "elf_i386", "-T", "kernel.ld", "-o", "far", "kernel.o"]);
+    assert!(ld.current_dir(&folder).status().expect("ld starts").success());
+    write(&folder, "k.toml", b"name = \"far\"\nannotations = true\n[test]\ninput = \"none\"\n");
+    let (code, text) = rockfall(&folder, &["doctor", "far", "-k", "k.toml"]);
+    assert_eq!(code, Some(2), "{text}");
+    for word in ["needs memory 0x80", "readelf -l", "rockfall new"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
 }
 
 /// A thread library in the layout of its course: ours, whose headers have the course's names.

@@ -62,6 +62,40 @@ fn a_child_that_is_left_behind_is_no_leak() {
     assert_eq!(found["verdict"], "exhausted", "{found:#}");
 }
 
+/// Who offers the processor many times and then goes on has not been waiting, however often it does so.
+#[test]
+fn a_thread_that_lets_others_go_first_is_not_stuck() {
+    let folder = built("polite", &["POLITE_ADD"], AS_IT_IS);
+    let with = ["--points", "create", "--budget", "120s", "--strategy", "icb", "--preemptions", "0"];
+    let found = json(&folder, "explore", "patient", &with);
+    assert_eq!(found["finding"], Value::Null, "{found:#}");
+    let (text, code) = rockfall(&folder, "doctor", "patient", &[]);
+    assert_eq!(code, Some(0), "{text}");
+}
+
+/// A program in an endless loop ends by a tick when it was killed, and by nothing if it was not.
+#[test]
+fn a_killed_program_ends_by_a_tick() {
+    let folder = built("killed", &[], AS_IT_IS);
+    let found = json(&folder, "explore", "killed", &["--points", "fn:system_call,lock", "--budget", "120s"]);
+    assert_eq!(found["verdict"], "exhausted", "{found:#}");
+    let folder = built("spared", &["FAULT_SPARED"], AS_IT_IS);
+    let found = json(&folder, "explore", "killed", &["--points", "fn:system_call,lock", "--budget", "120s"]);
+    assert_eq!(found["verdict"], "bug", "{found:#}");
+}
+
+/// A control block that is given back before anybody ran in it does not keep a test from being over.
+#[test]
+fn a_place_that_is_given_back_is_no_thread() {
+    let described = ("stack-pointer", "gone = \"t->state == UNUSED\"\nstack-pointer");
+    for (name, change, ended) in [("given-back", described, true), ("given-back-untold", AS_IT_IS, false)] {
+        let folder = built(name, &["FORK_GIVES_BACK"], change);
+        let with = ["--points", "create", "--budget", "60s", "--strategy", "icb", "--preemptions", "0"];
+        let found = json(&folder, "explore", "patient", &with);
+        assert_eq!(found["finding"] == Value::Null, ended, "{found:#}");
+    }
+}
+
 /// What init drafts lacks little: who makes processes is told by what it returns.
 #[test]
 fn most_of_it_is_drafted() {
@@ -187,7 +221,7 @@ fn who_waits_for_the_disk() {
              1  ┃  ┊  ┊   · takes buffers[0].lock.lock  disk.c:99
                 ┃  ┊  ┊   · releases buffers[0].lock.lock  disk.c:99
                 ┃  ┊  ┊   · … 6 more
-                ┃  ┊  ┊   · wakes t4  process.c:62
+                ┃  ┊  ┊   · wakes t4  process.c:63
                 ┃  ┊  ┊   · takes buffers[0].lock.lock  disk.c:99
                 ┃  ┊  ┊   · releases buffers[0].lock.lock  disk.c:99
                 ┃  ┊  ┊   · takes buffers[0].lock.held  disk.c:99
@@ -201,7 +235,7 @@ fn who_waits_for_the_disk() {
                 ╳  ┃  ┊   → blocks: buffers[0].lock.held is held by t2
              3  ┊  ╳  ┃   · takes buffers[0].lock.lock  disk.c:99
                 ┊  ╳  ┃   · releases buffers[0].lock.lock  sched.c:63
-                ┊  ╳  ┃   · wakes t2  machine.c:183
+                ┊  ╳  ┃   · wakes t2  machine.c:185
                 ┊  ╳  ┃   to buffer_get  disk.c:99  in system call add
                 ┊  ╳  ┃      acquire_sleep(&found->lock);
                 ┊  ╳  ┃   → blocks: buffers[0].lock.held is held by t2
@@ -210,7 +244,7 @@ fn who_waits_for_the_disk() {
                 ┃  ┊  ┊   · wakes t3  sched.c:78
                 ┃  ┊  ┊   · wakes t4  sched.c:78
                 ┃  ┊  ┊   · releases buffers[0].lock.lock  disk.c:119
-                ┃  ┊  ┊   to sys_wait  process.c:120
+                ┃  ┊  ┊   to sys_wait  process.c:124
                 ┃  ┊  ┊      sleep(current, &table);
                 ┃  ┊  ┊   → blocks until somebody wakes it
              5  ╳  ┃  ┊   · takes buffers[0].lock.lock  sched.c:70
@@ -222,8 +256,8 @@ fn who_waits_for_the_disk() {
              6  ╳  ┊  ┃   · takes buffers[0].lock.lock  sched.c:70
                 ╳  ┊  ┃   · releases buffers[0].lock.lock  disk.c:99
                 ╳  ┊  ┃   · takes buffers[0].lock.held  disk.c:99
-                ╳  ┊  ┃   · wakes t3  machine.c:183
-                ╳  ┊  ┃   · wakes t4  machine.c:183
+                ╳  ┊  ┃   · wakes t3  machine.c:185
+                ╳  ┊  ┃   · wakes t4  machine.c:185
                 ╳  ┊  ┃   ≈ writes buffers[0].lock.owner, read in row 7  sched.c:98
                 ╳  ┊  ┃   to disk_transfer  disk.c:68  in system call add
                 ╳  ┊  ┃      sleep(buffer, &disk_lock);
@@ -240,8 +274,8 @@ fn who_waits_for_the_disk() {
                   panic (console.c:41)         {
                   release_sleep (sched.c:106)  panic("a lock is released that somebody else has");
                   buffer_release (disk.c:119)  release_sleep(&buffer->lock);
-                  sys_add (syscall.c:48)       buffer_release(buffer);
-                  system_call (syscall.c:71)   return sys_add((int)frame->ebx, (int)frame->ecx);
+                  sys_add (syscall.c:53)       buffer_release(buffer);
+                  system_call (syscall.c:91)   return sys_add((int)frame->ebx, (int)frame->ecx);
                   trap (machine.c:96)          frame->eax = (uint32_t)system_call(frame);
                   trap_entry
                   call (user.h:8)              __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(f…
@@ -252,8 +286,8 @@ fn who_waits_for_the_disk() {
                   acquire_sleep (sched.c:98)  lock->owner = current->id;
                   buffer_get (disk.c:99)      acquire_sleep(&found->lock);
                   buffer_read (disk.c:105)    struct buffer *buffer = buffer_get(sector);
-                  sys_add (syscall.c:41)      struct buffer *buffer = buffer_read(NUMBERS + number);
-                  system_call (syscall.c:71)  return sys_add((int)frame->ebx, (int)frame->ecx);
+                  sys_add (syscall.c:46)      struct buffer *buffer = buffer_read(NUMBERS + number);
+                  system_call (syscall.c:91)  return sys_add((int)frame->ebx, (int)frame->ecx);
                   trap (machine.c:96)         frame->eax = (uint32_t)system_call(frame);
                   trap_entry
                   call (user.h:8)             __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(fi…
@@ -271,55 +305,55 @@ fn a_disk_that_has_nothing_more_to_say() {
         "apart",
         "",
         expect![[r#"
-        Lost wakeup  in test apart of small
-        Nobody can run, yet the test is not over: t1 waits in sys_wait (process.c:120); t2 waits for a
-        device in disk_transfer (disk.c:68).
+            Lost wakeup  in test apart of small
+            Nobody can run, yet the test is not over: t1 waits in sys_wait (process.c:124); t2 waits for a
+            device in disk_transfer (disk.c:68).
 
-        Look at: Somebody was woken before it slept, or is never woken. Look for a check of a condition and
-                 the sleep that follows it: can another thread change the condition and wake in between?
+            Look at: Somebody was woken before it slept, or is never woken. Look for a check of a condition and
+                     the sleep that follows it: can another thread change the condition and wake in between?
 
-            t1 t2 t3
-            t1 sh, t2 apart, t3 apart
-         1  ┊  ┃  ┊   · creates t3  process.c:68
-            ┊  ┃  ┊   · wakes t3  process.c:62
-            ┊  ┃  ┊   · takes buffers[0].lock.held  disk.c:99
-            ┊  ┃  ┊   to disk_transfer  disk.c:68  in system call add
-            ┊  ┃  ┊      sleep(buffer, &disk_lock);
-            ┊  ┃  ┊   → waits for a device
-         2  ┊  ╳  ┃   · wakes t3  machine.c:183
-            ┊  ╳  ┃   · wakes t3  machine.c:183
-            ┊  ╳  ┃   · wakes t1  sched.c:78
-            ┊  ╳  ┃   to sys_exit  process.c:93
-            ┊  ╳  ┃      sched();
-            ┊  ╳  ┃   → ends
-         3  ┃  ╳      to sys_wait  process.c:120
-            ┃  ╳         sleep(current, &table);
-            ┃  ╳      ✗ blocks until somebody wakes it: nobody is left to run
+                t1 t2 t3
+                t1 sh, t2 apart, t3 apart
+             1  ┊  ┃  ┊   · creates t3  process.c:69
+                ┊  ┃  ┊   · wakes t3  process.c:63
+                ┊  ┃  ┊   · takes buffers[0].lock.held  disk.c:99
+                ┊  ┃  ┊   to disk_transfer  disk.c:68  in system call add
+                ┊  ┃  ┊      sleep(buffer, &disk_lock);
+                ┊  ┃  ┊   → waits for a device
+             2  ┊  ╳  ┃   · wakes t3  machine.c:185
+                ┊  ╳  ┃   · wakes t3  machine.c:185
+                ┊  ╳  ┃   · wakes t1  sched.c:78
+                ┊  ╳  ┃   to sys_exit  process.c:97
+                ┊  ╳  ┃      sched();
+                ┊  ╳  ┃   → ends
+             3  ┃  ╳      to sys_wait  process.c:124
+                ┃  ╳         sleep(current, &table);
+                ┃  ╳      ✗ blocks until somebody wakes it: nobody is left to run
 
-        Who took part
-          t1 waits in row 3, holding no lock
-              sleep (sched.c:67)          sched();
-              sys_wait (process.c:120)    sleep(current, &table);
-              system_call (syscall.c:61)  return sys_wait();
-              trap (machine.c:96)         frame->eax = (uint32_t)system_call(frame);
-              trap_entry
-              call (user.h:8)             __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(fi…
-              wait (user.h:24)            return call(3, 0, 0);
-              main (sh.c:16)              while (wait() > 0)
-              _start
-          t2 waits for a device, in row 1, holding buffers[0].lock.held
-              sleep (sched.c:67)          sched();
-              disk_transfer (disk.c:68)   sleep(buffer, &disk_lock);
-              buffer_read (disk.c:107)    disk_transfer(buffer);
-              sys_add (syscall.c:41)      struct buffer *buffer = buffer_read(NUMBERS + number);
-              system_call (syscall.c:71)  return sys_add((int)frame->ebx, (int)frame->ecx);
-              trap (machine.c:96)         frame->eax = (uint32_t)system_call(frame);
-              trap_entry
-              call (user.h:8)             __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(fi…
-              add (user.h:50)             return call(8, number, amount);
-              main (apart.c:8)            int before = add(own, 0);
-              _start
-    "#]],
+            Who took part
+              t1 waits in row 3, holding no lock
+                  sleep (sched.c:67)          sched();
+                  sys_wait (process.c:124)    sleep(current, &table);
+                  system_call (syscall.c:81)  return sys_wait();
+                  trap (machine.c:96)         frame->eax = (uint32_t)system_call(frame);
+                  trap_entry
+                  call (user.h:8)             __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(fi…
+                  wait (user.h:24)            return call(3, 0, 0);
+                  main (sh.c:16)              while (wait() > 0)
+                  _start
+              t2 waits for a device, in row 1, holding buffers[0].lock.held
+                  sleep (sched.c:67)          sched();
+                  disk_transfer (disk.c:68)   sleep(buffer, &disk_lock);
+                  buffer_read (disk.c:107)    disk_transfer(buffer);
+                  sys_add (syscall.c:46)      struct buffer *buffer = buffer_read(NUMBERS + number);
+                  system_call (syscall.c:91)  return sys_add((int)frame->ebx, (int)frame->ecx);
+                  trap (machine.c:96)         frame->eax = (uint32_t)system_call(frame);
+                  trap_entry
+                  call (user.h:8)             __asm__ volatile("int $0x40" : "=a"(result) : "a"(number), "b"(fi…
+                  add (user.h:50)             return call(8, number, amount);
+                  main (apart.c:8)            int before = add(own, 0);
+                  _start
+        "#]],
     );
 }
 

@@ -55,6 +55,8 @@ pub struct Taking {
     pub wait: WaitKind,
     /// Whether the lock is a semaphore: a count, which nobody owns.
     pub semaphore: bool,
+    /// Whether nobody sees where locks like this are made ready for use, so that it is no rule that they are.
+    pub unmade: bool,
     /// How many bytes the lock itself takes, where its type is known and it is trusted; else 0.
     pub bytes: u32,
 }

@@ -50,6 +50,11 @@ static inline int add(int number, int amount)
     return call(8, number, amount);
 }
 
+static inline void kill(int process)
+{
+    call(9, process, 0);
+}
+
 int main(void);
 
 __asm__(".section .start, \"ax\"\n"

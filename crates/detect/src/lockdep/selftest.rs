@@ -112,6 +112,7 @@ const CASES: &[(&str, &str, &[&str])] = &[
     ("initialised while held", "t1: init a; lock a; init a", &["lock-initialised-while-held"]),
     ("initialised again when free", "t1: init a; lock a; unlock a; init a; lock a", &[]),
     ("used before it is initialised", "t1: init m; alloc A 16; lock A+4", &["lock-uninitialised"]),
+    ("used, of a kind that nobody sees being initialised", "t1: init m; alloc A 16; unmade.lock A+4", &[]),
     ("initialised and used", "t1: init m; alloc A 16; init A+4; lock A+4", &[]),
     (
         "initialised, freed, allocated again and used",
@@ -178,6 +179,11 @@ const CASES: &[(&str, &str, &[&str])] = &[
     (
         "always safe",
         "t1: off; spin.lock a; unlock a; on; irq.spin.lock a; irq.unlock a; off; spin.lock a; unlock a; on",
+        &[],
+    ),
+    (
+        "a lock that a handler only tries",
+        "t1: off; on; spin.lock a; unlock a; irq.spin.trylock a; irq.unlock a",
         &[],
     ),
     (

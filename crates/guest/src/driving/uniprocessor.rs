@@ -73,6 +73,18 @@ pub struct Patience {
     pub retries_max: u32,
 }
 
+/// How often threads that were taken to wait have been tried again, and whether it was the same loop all the time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Retries {
+    count: u32,
+    /// The only thread that was tried again.
+    alone: Option<ThreadId>,
+    /// The fewest instructions that it took from one offer of the processor to the next.
+    shortest: u64,
+    /// How many it has taken since the last one.
+    since: u64,
+}
+
 impl Patience {
     pub const DEFAULT: Patience = Patience {
         kernel_yields_max: 10,
@@ -92,7 +104,7 @@ pub const TURN_TICKS_MAX: u32 = 1024;
 const TURN_TICKS_FIRST: u32 = 8;
 /// The most instructions of a step without a preemption point, unless [`Subject::limit_step`] says otherwise.
 pub const STEP_INSTRUCTIONS_MAX: u64 = 50_000_000;
-/// How many instructions a kernel may take from one tick to where the next could be taken.
+/// How many instructions a kernel may take from one tick to where the next could be taken, unless it is allowed more.
 const UNINTERRUPTIBLE_INSTRUCTIONS_MAX: u64 = 10_000_000;
 /// How many instructions an idle kernel may take to halt; one that has not by then does not halt when it is
 /// idle.
@@ -142,7 +154,7 @@ pub struct Uniprocessor {
     threads_before: usize,
     /// The thread that could simply go on.
     current: Option<ThreadId>,
-    retries: u32,
+    retries: Retries,
     pub patience: Patience,
     limits: StepLimits,
     pub builder: StepBuilder,
@@ -226,7 +238,7 @@ impl Uniprocessor {
             phase: Phase::Before,
             threads_before: 0,
             current: None,
-            retries: 0,
+            retries: Retries::default(),
             patience: Patience::DEFAULT,
             limits: StepLimits {
                 cancellation: Cancellation::default(),
@@ -326,6 +338,14 @@ impl Uniprocessor {
             && self.tracker.preemption_allowed(&self.machine)
     }
 
+    /// What the kernel is still inside of by its description, where the processor itself would take a tick.
+    pub(crate) fn held_inside(&self) -> Option<&'static str> {
+        let runner = self.tracker.threads.runner();
+        let inside = |activity, name| runner.inside(activity).then_some(name);
+        let held = inside(Activity::Switch, "switch").or(inside(Activity::Timer, "timer"));
+        held.filter(|_| self.machine.can_interrupt(self.cpu()))
+    }
+
     fn running_id(&self) -> Option<ThreadId> {
         self.tracker.threads.current().map(|thread| thread.id)
     }
@@ -403,9 +423,15 @@ impl Uniprocessor {
         self.tracker.stops.contains(&pc.0) || self.stops.points.addresses.contains(&pc.0)
     }
 
+    /// How many instructions the kernel may take from one tick to where the next could be taken.
+    fn uninterruptible_max(&self) -> u64 {
+        UNINTERRUPTIBLE_INSTRUCTIONS_MAX.max(self.limits.instructions_allowed)
+    }
+
     /// Runs until the kernel could take a tick, whoever is running then.
     fn run_until_interruptible(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
-        let mut left = UNINTERRUPTIBLE_INSTRUCTIONS_MAX;
+        let most = self.uninterruptible_max();
+        let mut left = most;
         while !self.interruptible() {
             let interrupts_on = self.machine.interrupts_enabled(self.cpu());
             let (until, chunk) = match interrupts_on {
@@ -419,8 +445,7 @@ impl Uniprocessor {
             let stop = self.run(until, chunk.min(left));
             left = left.saturating_sub(self.machine.instructions() - before).max(1);
             if left == 1 {
-                let ran = UNINTERRUPTIBLE_INSTRUCTIONS_MAX;
-                return Err(StepEnd::NoProgress { instructions: ran });
+                return Err(StepEnd::NoProgress { instructions: most });
             }
             let halted = stop == Stop::Halt;
             self.handle(stop, signals)?;

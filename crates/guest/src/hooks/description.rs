@@ -155,6 +155,8 @@ tables! {
         join: Vec<Spanned<ThreadHook>>,
         /// Threads that exist without having been created by a hook.
         existing: Option<Names>,
+        /// Whether `t` is no thread any more although it was not seen to end: its control block was given back.
+        gone: Option<Text>,
         /// The place from which on hooks count.
         begin: Option<Names>,
         /// The stack pointer of thread `t` while it does not run.

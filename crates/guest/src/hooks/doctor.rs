@@ -203,6 +203,19 @@ fn ending(kernel: &Kernel, run: &TestRun) -> Advice {
                 ),
             )
         }
+        Some((thread, StepEnd::NoProgress { instructions }, _))
+            if let Some(function) = subject.held_inside() =>
+        {
+            failed(
+                line_of(kernel, |event| matches!(event, HookEvent::Enter(Activity::Switch))),
+                format!(
+                    "{thread} ran {instructions} instructions in which ticks could have come, although it was still inside of \
+                     'functions.{function}': somebody came out of 'functions.switch' who was never seen to go in, such \
+                     as a new thread, or one whose stack is a copy of another's. Name in 'functions.switch-ends' where \
+                     it goes on"
+                ),
+            )
+        }
         Some((thread, StepEnd::NoProgress { instructions }, _)) => failed(
             None,
             format!(
@@ -231,7 +244,8 @@ fn ending(kernel: &Kernel, run: &TestRun) -> Advice {
         Some((_, StepEnd::Point(_), _)) | None => failed(
             None,
             format!(
-                "the test was not over after {steps} steps; if the kernel was idle, 'test.ready' or 'test.end' does not fit"
+                "the test was not over after {steps} steps: it is longer than is followed here, which a shorter test is not; \
+                 or, if the kernel was idle, 'test.ready' or 'test.end' does not fit"
             ),
         ),
     }

@@ -294,6 +294,8 @@ pub struct Threads {
     pub id: Option<Expression>,
     pub name: Option<Expression>,
     pub existing: Vec<Expression>,
+    /// Whether it is none any more although it was not seen to end.
+    pub gone: Option<Expression>,
     pub stack_pointer: Option<Expression>,
 }
 
@@ -317,6 +319,8 @@ pub struct Lock {
     pub shared: bool,
     /// Whether its holder may take it again.
     pub recursive: bool,
+    /// Whether it is seen where such a lock is made ready for use.
+    pub init_seen: bool,
     /// The size of its type in bytes.
     pub bytes: u32,
     /// With `lock` and `t` bound: the thread that holds it (or 0), as `threads.current` would give it.

@@ -68,6 +68,11 @@ pub struct Loop {
     pub waits: bool,
     /// The values it is known to wait for, until one of them has changed.
     pub condition: Option<Vec<Value>>,
+    /// The loop of a program that it goes round in, where the kernel is tested: a tick may take it out, as the one at
+    /// which the kernel ends a program that was killed.
+    pub spin: Option<Arc<Spin>>,
+    /// Whether that was tried since others have run.
+    pub given_time: bool,
     /// The atomic instruction that it tries in vain, with points in between, and how often it did.
     pub tries: Option<(Attempt, u32)>,
 }

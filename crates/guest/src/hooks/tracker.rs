@@ -228,6 +228,13 @@ impl Tracker {
         named || kernel.idle_is.as_ref().is_some_and(known)
     }
 
+    /// Whether a thread is none any more although it was not seen to end.
+    #[must_use]
+    pub fn is_gone(&self, machine: &Machine, key: u64) -> bool {
+        let is = |gone: &Expression| self.anywhere(machine, gone, &[key]).is_some_and(|value| value != 0);
+        self.kernel.threads.gone.as_ref().is_some_and(is)
+    }
+
     /// Whether the kernel says that it has nothing to do.
     #[must_use]
     pub fn idles(&self, machine: &Machine) -> bool {

@@ -64,6 +64,7 @@ const fn sleeps() -> Taking {
         attempt: false,
         shared: false,
         recursive: false,
+        unmade: false,
         wait: WaitKind::Sleeps,
         semaphore: false,
         bytes: 0,

@@ -25,6 +25,14 @@ impl Class for TightLoop {
     }
 
     fn headline(&self, facts: &Facts<'_>) -> String {
+        if self.without_ticks() {
+            return format!(
+                "{} does not come out of {}: {} instructions in which no tick could come.",
+                facts.thread,
+                facts.place.in_words(),
+                grouped(self.instructions)
+            );
+        }
         format!(
             "{} does not come out of {}: {} instructions without a preemption point, where {} are the limit.",
             facts.thread,
@@ -35,7 +43,18 @@ impl Class for TightLoop {
     }
 
     fn advice(&self, facts: &Facts<'_>) -> String {
-        advice(facts)
+        let mut text = advice(facts);
+        if self.without_ticks() {
+            text += " A kernel that has that much to do with interrupts off is allowed more by --step-instructions.";
+        }
+        text
+    }
+}
+
+impl TightLoop {
+    /// Whether the loop was given up before the limit, because not even a tick could come.
+    const fn without_ticks(&self) -> bool {
+        self.instructions < self.instructions_max
     }
 }
 

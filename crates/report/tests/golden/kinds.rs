@@ -338,6 +338,7 @@ fn infinite_loop() {
         step(5, vec![Op::Read("ready", "paradise.c:3")], End::At(PointKind::Voluntary), "paradise.c:3"),
     ];
     endless[2].end = trace::StepEnd::NoProgress { instructions: 50_000_000 };
+    endless[2].instructions = 1 << 27;
     expect![[r#"
         Infinite loop  in test a_test of pebbles
         t5 does not come out of consumer (paradise.c:3): 50,000,000 instructions without a preemption point,

@@ -322,6 +322,7 @@ fn taking(kernel: &Kernel, class: LockClass) -> Taking {
         wait: WaitKind::Spins,
         shared: class.shared,
         recursive: class.recursive,
+        unmade: !class.init_seen,
         bytes: class.bytes,
         ..Taking::default()
     }

@@ -1,9 +1,7 @@
 //! One step of a thread: from stop to stop of the machine until a point is met, or the thread gives up the
 //! processor.
 
-use super::{
-    DEVICE_STOPS_MAX, IDLE_INSTRUCTIONS_MAX, Phase, UNINTERRUPTIBLE_INSTRUCTIONS_MAX, Uniprocessor, Until,
-};
+use super::{DEVICE_STOPS_MAX, IDLE_INSTRUCTIONS_MAX, Phase, Uniprocessor, Until};
 use crate::driving::compiled;
 use crate::driving::spinning::{QUIET_INSTRUCTIONS, Spin};
 use crate::driving::transaction;
@@ -221,14 +219,15 @@ impl Uniprocessor {
     /// not interrupted where it would return to the program anyway.
     pub(super) fn run_into_subject(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
         self.run_until_interruptible(signals)?;
-        let mut left = UNINTERRUPTIBLE_INSTRUCTIONS_MAX;
+        let most = self.uninterruptible_max();
+        let mut left = most;
         while self.kernel().tested.is_some() && self.machine.privilege(self.cpu()) == 0 && !switched(signals)
         {
             let before = self.machine.instructions();
             let stop = self.run(Until::Program, left);
             left = left.saturating_sub(self.machine.instructions() - before);
             if left == 0 {
-                return Err(StepEnd::NoProgress { instructions: UNINTERRUPTIBLE_INSTRUCTIONS_MAX });
+                return Err(StepEnd::NoProgress { instructions: most });
             }
             let halted = stop == Stop::Halt;
             self.handle(stop, signals)?;

@@ -30,6 +30,9 @@ use trace::{Point, PointKind, StepEnd, ThreadId};
 
 /// How many ticks a loop is given before it is taken to wait for something else than the clock.
 pub const CLOCK_TICKS_MAX: u32 = 6_000;
+/// How many ticks a loop of a program is given in which nothing waits for the clock: what a tick does to it, the first does
+/// that finds it in its program.
+const GIVEN_TICKS_MAX: u32 = 16;
 
 impl Uniprocessor {
     /// The loop in which the running thread waits for the clock, if it does, with a place where a tick can be
@@ -117,7 +120,8 @@ impl Uniprocessor {
         let kernel = self.kernel().clone();
         let mut signals = Vec::new();
         let mut until = spin.stops(Bounds::Kernel(&kernel));
-        for _ in 0..CLOCK_TICKS_MAX {
+        let given = self.tracker.threads.by_id(target).is_some_and(|thread| thread.looping.given_time);
+        for _ in 0..if given { GIVEN_TICKS_MAX } else { CLOCK_TICKS_MAX } {
             signals.clear();
             let mut probe = self.look_ahead();
             let goes_on = spin.goes_on(&mut probe, &mut until, Bounds::Kernel(&kernel));
@@ -144,6 +148,7 @@ impl Uniprocessor {
         self.thread_mut(target, |thread| {
             let looping = Arc::make_mut(&mut thread.looping);
             (looping.waits, looping.condition) = (true, Some(condition));
+            looping.spin = Some(spin).filter(|_| looping.given_time);
         });
         Err(self.spun(Some(target)))
     }

@@ -23,7 +23,9 @@ impl Uniprocessor {
     /// Threads alive, the idle one left out.
     pub(crate) fn alive(&self) -> usize {
         let alive = |thread: &&Thread| {
-            thread.standing != ThreadState::Exiting && !self.tracker.is_idle(&self.machine, thread.key)
+            thread.standing != ThreadState::Exiting
+                && !self.tracker.is_idle(&self.machine, thread.key)
+                && !self.tracker.is_gone(&self.machine, thread.key)
         };
         self.tracker.threads.iter().filter(alive).count()
     }
@@ -98,6 +100,7 @@ impl Uniprocessor {
         let waits = |thread: &&Thread| {
             (thread.took_part || !part && !thread.inside(Activity::Device))
                 && !self.tracker.is_idle(&self.machine, thread.key)
+                && !self.tracker.is_gone(&self.machine, thread.key)
                 && (!program || self.tracker.is_tested(&self.machine, thread))
         };
         self.tracker

@@ -3,9 +3,9 @@
 //! A loop that spins is known for certain ([`crate::driving::spinning`]); one that yields, or tries an atomic
 //! instruction and counts its tries, is judged by how often it did (Blum 2018, 3.4.6).
 
-use super::Uniprocessor;
+use super::{Retries, Uniprocessor};
 use crate::driving::spinning::{self, Bounds, Spin, Value};
-use crate::hooks::threads::{Attempt, Scheduled, Thread};
+use crate::hooks::threads::{Attempt, Loop, Scheduled, Thread};
 use machine::{Events, Machine, Stop, StopSet};
 use std::sync::Arc;
 use trace::{Access, Action, Frame, Point, PointKind, Remark, Stack, Step, StepEnd, ThreadId};
@@ -30,7 +30,13 @@ impl Uniprocessor {
         let mut probe = self.look_ahead();
         let spin = Spin::find(&mut probe, self.cpu(), Bounds::Program);
         self.lookahead.probe = Some(probe);
-        spin.is_some_and(|spin| self.waits_in(spin))
+        let Some(spin) = spin else { return false };
+        let kept = self.kernel().tested.is_none().then(|| Arc::new(spin.clone()));
+        let waits = self.waits_in(spin);
+        if let Some(thread) = self.tracker.threads.current_mut().filter(|_| waits) {
+            Arc::make_mut(&mut thread.looping).spin = kept;
+        }
+        waits
     }
 
     /// Whether the running thread of a program has tried an atomic instruction for so long without changing
@@ -207,6 +213,7 @@ impl Uniprocessor {
         if program {
             self.count_tries(step);
         }
+        self.retries.watch(step);
         let (machine, buffers) = (&self.machine, self.stores.buffers.as_deref());
         let changed = |thread: ThreadId, value: &Value| match buffers {
             Some(buffers) => buffers.sees_change(machine, thread, value),
@@ -215,6 +222,9 @@ impl Uniprocessor {
         for thread in self.tracker.threads.iter_mut() {
             if thread.looping.yields == 0 && !thread.looping.waits {
                 continue;
+            }
+            if thread.id != step.thread && thread.looping.given_time {
+                Arc::make_mut(&mut thread.looping).given_time = false;
             }
             if thread.id == step.thread && thread.looping.condition.is_none() {
                 // The kernel's own writes on behalf of a program say nothing of what the program is about.
@@ -254,18 +264,70 @@ impl Uniprocessor {
 
     /// Tries those again that were taken to wait, when nobody else can go on.
     pub(super) fn retry_loops(&mut self) {
-        if self.nobody_is_free() && !self.stores_wait() && self.retries < self.patience.retries_max {
+        if self.nobody_is_free() && !self.stores_wait() && self.retries.count < self.patience.retries_max {
             let judged = |thread: &&mut Thread| thread.looping.waits && thread.looping.condition.is_none();
             let waiting = self.tracker.threads.iter_mut().filter(judged);
-            let mut any = false;
+            let mut tried = 0;
+            let mut last = None;
             for thread in waiting {
                 thread.looping = Arc::default();
-                any = true;
+                (tried, last) = (tried + 1, Some(thread.id));
             }
-            self.retries += u32::from(any);
+            if tried == 0 {
+                tried = self.give_time();
+            }
+            let alone = last.filter(|_| tried == 1);
+            if tried > 0 {
+                let count = self.retries.count + 1;
+                self.retries = match alone == self.retries.alone {
+                    true => Retries { count, ..self.retries },
+                    false => Retries { count, alone, ..Retries::default() },
+                };
+            }
         }
     }
 }
+
+impl Uniprocessor {
+    /// Lets time pass for those who go round in loops of programs, when nobody else can go on; how many these are.
+    fn give_time(&mut self) -> usize {
+        let mut given = 0;
+        for thread in self.tracker.threads.iter_mut() {
+            if let Some(spin) = thread.looping.spin.clone()
+                && thread.looping.waits
+                && !thread.looping.given_time
+            {
+                thread.clock = Some(spin);
+                thread.looping = Arc::new(Loop { given_time: true, ..Loop::default() });
+                given += 1;
+            }
+        }
+        given
+    }
+}
+
+impl Retries {
+    /// Begins to count anew where the one thread that is tried again and again has left its loop, as one does that
+    /// offers the processor so many times and goes on: it did more between two offers than in any round of the loop.
+    fn watch(&mut self, step: &Step) {
+        if self.alone != Some(step.thread) {
+            return;
+        }
+        self.since += step.instructions;
+        if !step.events.iter().any(|event| event.action == Action::Yield) {
+            return;
+        }
+        if self.shortest > 0 && self.since > LEFT_ITS_LOOP * self.shortest {
+            *self = Self { alone: self.alone, ..Self::default() };
+        } else if self.shortest == 0 || self.since < self.shortest {
+            self.shortest = self.since;
+        }
+        self.since = 0;
+    }
+}
+
+/// A thread has left its loop if it did so many times more than in a round of it.
+const LEFT_ITS_LOOP: u64 = 2;
 
 /// Whether an action is one that no program does while it waits for another: everything but asking for locks
 /// and releasing them (Blum 2018, 3.4.6).

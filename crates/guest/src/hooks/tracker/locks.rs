@@ -154,6 +154,7 @@ impl Tracker {
             semaphore: class.kind == LockKind::Semaphore,
             shared: class.shared,
             recursive: class.recursive,
+            unmade: !class.init_seen,
             // Where the lock itself is tested, its own words may race.
             bytes: if class.under_test { 0 } else { class.bytes },
             ..plain

@@ -35,9 +35,29 @@ fn compiler_script(compiler: &str) -> String {
     )
 }
 
-/// A script that runs a tool with more arguments.
-fn script(tool: &str, more: &str) -> String {
-    format!("#!/bin/sh\nPATH=${{PATH#*:}}\nexec {tool} \"$@\"{more}\n")
+/// The linker's script. A stack that nobody says is not executable is a warning of today's linker, and warnings may
+/// be fatal. Linker scripts of older courses put a byte into sections of stabs, which compilers no longer make: behind
+/// sections that are not part of the program, the linker forgets that data are loaded to lower addresses than they have,
+/// and puts them where there is no memory. It is given such a script without these bytes.
+const LINKER_SCRIPT: &str = r#"#!/bin/sh
+PATH=${PATH#*:}
+before=
+for argument do
+    shift
+    if [ "$before" = -T ] && grep -q '^[[:space:]]*\.stab' "$argument" 2> /dev/null; then
+        without="${0%/*}/${argument##*/}"
+        sed -e '/^[[:space:]]*\.stab/{' -e ':a' -e '/}/!{' -e N -e ba -e '}' -e 's/BYTE *(0)//g' -e '}' \
+            "$argument" > "$without" && argument=$without
+    fi
+    before=$argument
+    set -- "$@" "$argument"
+done
+exec ld "$@" --no-fatal-warnings -z noexecstack
+"#;
+
+/// A script that runs a tool under another name.
+fn script(tool: &str) -> String {
+    format!("#!/bin/sh\nPATH=${{PATH#*:}}\nexec {tool} \"$@\"\n")
 }
 
 pub struct Tools {
@@ -54,13 +74,11 @@ impl Tools {
         for name in ["gcc", "cc", "410-gcc"] {
             tools.add(name, &compiler_script(compiler))?;
         }
-        // A stack that nobody says is not executable is a warning of today's linker, and warnings may be
-        // fatal.
         for name in ["ld", "410-ld"] {
-            tools.add(name, &script("ld", " --no-fatal-warnings -z noexecstack"))?;
+            tools.add(name, LINKER_SCRIPT)?;
         }
         for tool in ["as", "ar", "ranlib", "objcopy", "objdump", "strip", "nm"] {
-            tools.add(&format!("410-{tool}"), &script(tool, ""))?;
+            tools.add(&format!("410-{tool}"), &script(tool))?;
         }
         Ok(tools)
     }

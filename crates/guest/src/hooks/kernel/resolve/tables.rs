@@ -8,8 +8,10 @@ use std::sync::Arc;
 use trace::PointSet;
 
 impl<'a> Resolver<'a> {
-    pub(super) fn lock_init(&mut self, lock: &d::Lock) {
-        let Some(names) = &lock.init else { return };
+    /// Whether the kernel has a function that makes locks of this kind ready.
+    pub(super) fn lock_init(&mut self, lock: &d::Lock) -> bool {
+        let Some(names) = &lock.init else { return false };
+        let mut seen = false;
         for name in &names.as_ref().0 {
             let at = self.description.item(&names.span(), name);
             for function in self.function(name, at).unwrap_or_default() {
@@ -19,8 +21,10 @@ impl<'a> Resolver<'a> {
                 let subclass =
                     lock.subclass.as_ref().and_then(|subclass| self.at(Some(subclass), &leave, None));
                 self.add(HookEvent::LockInit { lock: id, subclass }, leave, None);
+                seen = true;
             }
         }
+        seen
     }
 
     fn lock_renewals(&mut self, lock: &d::Lock) {
@@ -91,7 +95,7 @@ impl<'a> Resolver<'a> {
                 }
             }
         }
-        self.lock_init(lock);
+        let init_seen = self.lock_init(lock);
         let ty = ty.unwrap_or(Ty::Integer { size: 4, signed: false });
         let mut binding = vec![Binding { name: "lock", ty }];
         binding.extend(self.thread_binding());
@@ -101,6 +105,7 @@ impl<'a> Resolver<'a> {
             spins: lock.spins,
             shared: lock.shared,
             recursive: lock.recursive,
+            init_seen,
             bytes: points_to
                 .and_then(|ty| self.image.types().size(ty))
                 .and_then(|size| size.try_into().ok())

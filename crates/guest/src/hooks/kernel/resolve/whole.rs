@@ -89,6 +89,7 @@ impl<'a> Resolver<'a> {
             id: self.anywhere(tables.threads.id.as_ref(), &bindings),
             name: self.anywhere(tables.threads.name.as_ref(), &bindings),
             existing: tables.threads.existing.as_ref().map_or_else(Vec::new, |names| self.list(names)),
+            gone: self.anywhere(tables.threads.gone.as_ref(), &bindings),
             stack_pointer: self.anywhere(tables.threads.stack_pointer.as_ref(), &bindings),
             current,
         };
