@@ -87,6 +87,10 @@ int sys_fork(void)
 
 int sys_exit(void)
 {
+#ifdef EXIT_READS
+    /* As a process does that gives its folder back. */
+    buffer_release(buffer_read(0));
+#endif
     acquire(&table);
     for (int i = 0; i < PROCESSES; i++)
         if (processes[i].parent == current)

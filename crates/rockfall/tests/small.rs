@@ -84,6 +84,17 @@ fn a_killed_program_ends_by_a_tick() {
     assert_eq!(found["verdict"], "bug", "{found:#}");
 }
 
+/// A program that was killed ends at a tick, but what it does then is not the tick's doing, where the description says so.
+#[test]
+fn what_ends_a_program_at_a_tick_is_the_program_s_doing() {
+    let untold = ("handler-ends = [\"enter sys_exit\"]\n", "");
+    for (name, change, findings) in [("ends-at-tick", AS_IT_IS, 0), ("ends-at-tick-untold", untold, 1)] {
+        let folder = built(name, &["EXIT_READS"], change);
+        let (text, code) = rockfall(&folder, "check", "killed", &["--lockdep"]);
+        assert_eq!(code, Some(findings), "{text}");
+    }
+}
+
 /// A control block that is given back before anybody ran in it does not keep a test from being over.
 #[test]
 fn a_place_that_is_given_back_is_no_thread() {
@@ -244,7 +255,7 @@ fn who_waits_for_the_disk() {
                 ┃  ┊  ┊   · wakes t3  sched.c:78
                 ┃  ┊  ┊   · wakes t4  sched.c:78
                 ┃  ┊  ┊   · releases buffers[0].lock.lock  disk.c:119
-                ┃  ┊  ┊   to sys_wait  process.c:124
+                ┃  ┊  ┊   to sys_wait  process.c:128
                 ┃  ┊  ┊      sleep(current, &table);
                 ┃  ┊  ┊   → blocks until somebody wakes it
              5  ╳  ┃  ┊   · takes buffers[0].lock.lock  sched.c:70
@@ -306,7 +317,7 @@ fn a_disk_that_has_nothing_more_to_say() {
         "",
         expect![[r#"
             Lost wakeup  in test apart of small
-            Nobody can run, yet the test is not over: t1 waits in sys_wait (process.c:124); t2 waits for a
+            Nobody can run, yet the test is not over: t1 waits in sys_wait (process.c:128); t2 waits for a
             device in disk_transfer (disk.c:68).
 
             Look at: Somebody was woken before it slept, or is never woken. Look for a check of a condition and
@@ -323,17 +334,17 @@ fn a_disk_that_has_nothing_more_to_say() {
              2  ┊  ╳  ┃   · wakes t3  machine.c:185
                 ┊  ╳  ┃   · wakes t3  machine.c:185
                 ┊  ╳  ┃   · wakes t1  sched.c:78
-                ┊  ╳  ┃   to sys_exit  process.c:97
+                ┊  ╳  ┃   to sys_exit  process.c:101
                 ┊  ╳  ┃      sched();
                 ┊  ╳  ┃   → ends
-             3  ┃  ╳      to sys_wait  process.c:124
+             3  ┃  ╳      to sys_wait  process.c:128
                 ┃  ╳         sleep(current, &table);
                 ┃  ╳      ✗ blocks until somebody wakes it: nobody is left to run
 
             Who took part
               t1 waits in row 3, holding no lock
                   sleep (sched.c:67)          sched();
-                  sys_wait (process.c:124)    sleep(current, &table);
+                  sys_wait (process.c:128)    sleep(current, &table);
                   system_call (syscall.c:81)  return sys_wait();
                   trap (machine.c:96)         frame->eax = (uint32_t)system_call(frame);
                   trap_entry

@@ -209,6 +209,8 @@ tables! {
         timer: Option<Names>,
         /// Functions that handle an interrupt of a device.
         interrupt: Option<Names>,
+        /// Places where a handler goes on as the thread that it interrupted, and does not return.
+        handler_ends: Option<Names>,
         /// Functions that change from one thread to another.
         switch: Option<Names>,
         /// Places where a change ends otherwise than by return from `switch`: where new threads begin.

@@ -74,6 +74,8 @@ pub enum HookEvent {
     Leave(Activity),
     /// A switch ends here for a thread that never began one.
     SwitchEnd,
+    /// From here on a handler does what it does as the running thread, and does not return.
+    HandlerEnd,
     /// Threads may have been woken.
     Wakes,
     LockRequest {
@@ -200,6 +202,7 @@ impl HookEvent {
             | HookEvent::Enter(_)
             | HookEvent::Leave(_)
             | HookEvent::SwitchEnd
+            | HookEvent::HandlerEnd
             | HookEvent::Wakes
             | HookEvent::CommandLine
             | HookEvent::Ready

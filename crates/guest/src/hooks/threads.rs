@@ -243,6 +243,20 @@ impl Thread {
         self.depth[activity as usize] = self.depth[activity as usize].saturating_sub(1);
     }
 
+    /// Leaves all handlers without returning from them: what it does from here on is its own. Says whether it was in
+    /// one.
+    pub fn leave_handlers(&mut self, handles: impl Fn(&Activation) -> bool) -> bool {
+        let handlers = [Activity::Timer, Activity::Interrupt];
+        let left = handlers.iter().any(|activity| self.inside(*activity));
+        handlers.iter().for_each(|activity| self.depth[*activity as usize] = 0);
+        for activation in self.kernel.iter_mut().filter(|activation| activation.quiet && handles(activation))
+        {
+            activation.quiet = false;
+            self.quiet = self.quiet.saturating_sub(1);
+        }
+        left
+    }
+
     fn activations_mut(&mut self, ring: u8) -> &mut Vec<Activation> {
         if ring == 0 { &mut self.kernel } else { &mut self.user }
     }

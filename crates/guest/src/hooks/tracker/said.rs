@@ -44,6 +44,8 @@ pub enum Said {
     WaitIn(Activity),
     /// The running thread offers the processor to others.
     Yield,
+    /// A handler goes on as the running thread, and does not return.
+    HandlerEnd,
     /// Threads may have been woken.
     Wakes,
     /// Another thread runs now, or nobody does.
@@ -174,6 +176,7 @@ impl Tracker {
             HookEvent::Leave(activity) => Said::Leave(*activity),
             HookEvent::Wakes => Said::Wakes,
             HookEvent::SwitchEnd => Said::Switch { thread: self.current_key(machine) },
+            HookEvent::HandlerEnd => Said::HandlerEnd,
             HookEvent::LockRequest { class, lock } => {
                 Said::LockRequest { class: Some(*class), lock: LockId(value!(lock)) }
             }
@@ -330,6 +333,7 @@ impl Tracker {
                 self.aside = None;
                 self.threads.runner_mut().waits_at = None;
             }
+            Said::HandlerEnd => self.handler_ends(machine, step),
             Said::Wakes => self.refresh(machine, step, signals),
             Said::Preemption { allowed } => self.scheduling.preemption_off = !allowed,
             Said::LockRequest { class, lock } => {

@@ -3,8 +3,8 @@
 use super::{Oddity, SchedulerWords, Signal, Tracker};
 use crate::driving::step_builder::StepBuilder;
 use crate::hooks::expression::Inputs;
-use crate::hooks::kernel::{Activity, Runnable};
-use crate::hooks::threads::{Scheduled, Thread, ThreadState};
+use crate::hooks::kernel::{Activity, HookEvent, Runnable};
+use crate::hooks::threads::{Activation, Scheduled, Thread, ThreadState};
 use crate::state::Watched;
 use crate::view::{View, registers};
 use machine::Machine;
@@ -29,6 +29,20 @@ pub struct Scheduling {
 }
 
 impl Tracker {
+    /// A handler goes on as the thread that it interrupted, which now has interrupts as the handler had.
+    pub(super) fn handler_ends(&mut self, machine: &Machine, step: &mut StepBuilder) {
+        let kernel = self.kernel.clone();
+        let handles = |activation: &Activation| {
+            let mut hooks =
+                kernel.entered(VirtAddr(activation.entry)).iter().map(|id| &kernel.hook(*id).event);
+            hooks.any(|event| matches!(event, HookEvent::Enter(Activity::Timer | Activity::Interrupt)))
+        };
+        let left = self.threads.runner_mut().leave_handlers(handles);
+        if left && kernel.interrupts_as_lock && !machine.interrupts_enabled(self.cpu) {
+            self.emit(machine, step, Action::InterruptsOff);
+        }
+    }
+
     pub(super) fn begin_tracking(&mut self, machine: &Machine) {
         let kernel = self.kernel.clone();
         for existing in &kernel.threads.existing {

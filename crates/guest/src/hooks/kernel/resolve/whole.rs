@@ -175,6 +175,11 @@ impl<'a> Resolver<'a> {
                 self.add(HookEvent::SwitchEnd, place, None);
             }
         }
+        if let Some(ends) = &functions.handler_ends {
+            for place in self.places(Some(ends), &ends.span()) {
+                self.add(HookEvent::HandlerEnd, place, None);
+            }
+        }
         if !tables.annotations && functions.timer.is_none() {
             self.missing("functions.timer", "the function that handles a tick of the timer");
         }
