@@ -5,6 +5,7 @@
 //! core as long as other jobs want one, else on all that are idle: what a search finds does not depend on how
 //! many workers it has. Between slices it is a value that can be put aside or stored.
 
+use crate::begun::Begun;
 use crate::code::Code;
 use crate::host::Host;
 use crate::limits::Limits;
@@ -16,12 +17,11 @@ use crate::target::{Races, Target};
 use crate::unmet::PointsMet;
 use crate::view::View;
 use detect::{Constants, Detectors, Race, RaceKey, Signature};
-use explore::jobs::{Capacity, Job, JobId, JobProgress, Outcome, Plan, State};
+use explore::jobs::{Capacity, JobId, Outcome, Plan, State};
 use explore::tally::ExecutionSummary;
 use explore::{Bound, Found, Options, RaceWatch, Workers, World};
 use guest::driving::uniprocessor::Uniprocessor;
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
-use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -36,9 +36,6 @@ const CLONE_BYTES_MAX: usize = 32 << 20;
 const CLONE_BYTES_MIN: usize = 8 << 20;
 /// The part of the jobs left aside whose searches give up their memory when it is short.
 const DEFERRED_DROPPED: f64 = 0.5;
-/// After so many interleavings without a new race a job is no longer watched for races, unless it may become
-/// the proof, which makes a claim about all races.
-const QUIET_INTERLEAVINGS_MAX: u64 = 1000;
 /// How many jobs keep their workers beside those that can be at work at the same time.
 const WARM_SPARE: usize = 2;
 const SLICE: Duration = Duration::from_millis(250);
@@ -46,61 +43,11 @@ const SLICE: Duration = Duration::from_millis(250);
 const QUANTUM: u64 = 8;
 /// The part of the time spent on a job that may go into storing it, and the part of all time that may go into
 /// storing the plan.
-const WRITING_SHARE: f64 = 0.05;
-/// A job is not stored for the sake of less work than this, in processor seconds, because repeating it is
-/// cheaper.
-const WRITING_SECONDS_MIN: f64 = 0.1;
+pub(crate) const WRITING_SHARE: f64 = 0.05;
 /// How often the plan is stored, beside the moments when something was proved or found.
 const RECORD_EVERY: Duration = Duration::from_secs(1);
 
 pub type WatchedWorld = World<Uniprocessor, RaceWatch>;
-
-/// A job that was begun: the state of its search. A suspended job simply is not run.
-#[derive(Serialize, Deserialize)]
-pub struct Begun {
-    search: Searching,
-    /// Processor seconds spent on this job, summed over the cores that worked on it.
-    seconds: f64,
-    /// How many interleavings had been run when the job last saw a race that no job had seen before.
-    news_at: u64,
-    /// When the job was last stored, as a value of `seconds`, and for how many seconds that took.
-    #[serde(skip)]
-    written_at: f64,
-    #[serde(skip)]
-    writing: f64,
-}
-
-impl Begun {
-    fn new(job: &Job, setting: &Setting<'_>) -> Self {
-        let options = Options { constants: Some(constants(&job.points, &setting.limits)), ..options() };
-        let search = match setting.fewest_first && job.is_whole() {
-            true => Searching::fewest_first(options),
-            false => Searching::new(job, options),
-        };
-        Self { search, seconds: 0.0, news_at: 0, written_at: 0.0, writing: 0.0 }
-    }
-
-    /// Whether the job has not seen a new race for so long that it is no longer watched for them, which takes
-    /// time.
-    fn is_quiet(&self) -> bool {
-        self.search.counts().interleavings - self.news_at > QUIET_INTERLEAVINGS_MAX
-    }
-
-    fn is_writing_due(&self) -> bool {
-        let seconds = self.seconds - self.written_at;
-        seconds >= WRITING_SECONDS_MIN && WRITING_SHARE * seconds >= self.writing
-    }
-
-    fn standing(&self) -> JobProgress {
-        let forecast = self.search.forecast();
-        JobProgress {
-            interleavings: self.search.counts().interleavings,
-            explored: forecast.map_or(0.0, |forecast| forecast.explored),
-            seconds_left: forecast.map(|forecast| forecast.seconds_left(self.seconds)),
-            seconds_left_between: forecast.map(|forecast| forecast.seconds_left_between(self.seconds)),
-        }
-    }
-}
 
 /// Where a job that was begun is between slices.
 enum Kept {

@@ -4,7 +4,7 @@
 //! - [`check`]: all of it in one call.
 //! - [`recipe`]: how to make a target again; part of every finding file.
 //! - [`target`]: files read and descriptions resolved, then machines and worlds at the beginning of the test.
-//! - [`initial`], [`campaign`]: the planner's loop over many state spaces, within one budget.
+//! - [`initial`], [`campaign`], [`begun`]: the planner's loop over many state spaces, within one budget.
 //! - [`confirm`]: a lock order that was reported, and the deadlock that confirms it; [`watchpoints`]: threads
 //!   held back before accesses.
 //! - [`statement`], [`unmet`]: what the campaign claims at its end, and the points that nobody came to.
@@ -16,6 +16,7 @@
 //! Contract: nothing here opens files, reads the clock, prints, or ends the process.
 //! `examples/check_kernel.rs` is a whole program.
 
+pub mod begun;
 pub mod campaign;
 pub mod check;
 pub mod code;

@@ -58,7 +58,7 @@ pub trait Store: Send + Sync {
     }
 }
 
-pub use crate::campaign::Begun;
+pub use crate::begun::Begun;
 
 /// Keeps nothing: the campaign is lost with its process, and a search left aside for want of memory is begun
 /// again.
