@@ -67,6 +67,8 @@ pub enum Part {
 pub struct Done {
     pub part: Part,
     pub words: usize,
+    /// Before the accesses to how many of these words others were let in.
+    pub points: usize,
     pub interleavings: u64,
     /// Whether nothing of the part was left out.
     pub exhausted: bool,
@@ -436,12 +438,12 @@ impl Plan {
     }
 
     fn note(&mut self, part: Part, interleavings: u64, exhausted: bool) {
-        let words = self.words.len();
+        let (words, points) = (self.words.len(), self.point_words().len());
         match self.done.last_mut() {
             Some(last) if last.part == part && last.words == words && part == Part::Random => {
                 last.interleavings += interleavings;
             }
-            _ => self.done.push(Done { part, words, interleavings, exhausted }),
+            _ => self.done.push(Done { part, words, points, interleavings, exhausted }),
         }
     }
 

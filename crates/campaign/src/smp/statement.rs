@@ -1,6 +1,6 @@
 //! What a test on several processors covered, in words: no more than is true.
 
-use crate::smp::plan::{Part, Plan};
+use crate::smp::plan::{Done, Part, Plan};
 use crate::words::counted;
 use guest::driving::multiprocessor::{Counters, STARVATION_INSTRUCTIONS, TICKS_CHOSEN_MAX};
 use report::grouped;
@@ -144,9 +144,29 @@ fn exhausted(out: &mut String, plan: &Plan, ending: Ending) {
         }
         None if ending != Ending::Bug => {
             let _ = writeln!(out, "  exhausted: nothing; not even one preemption {places} ({known} so far)");
+            if let Some(before) = exhausted_before(&plan.done) {
+                let _ = writeln!(out, "  {before}");
+            }
         }
         None => {}
     }
+}
+
+/// What had been exhausted when fewer words were known.
+fn exhausted_before(done: &[Done]) -> Option<String> {
+    let last = done.iter().rev().find(|done| done.exhausted)?;
+    let bound = match last.part {
+        Part::Sweep => "one preemption".to_owned(),
+        Part::Reduced { preemptions } => {
+            format!("{preemptions} preemptions, up to the order of independent accesses")
+        }
+        Part::Random => return None,
+    };
+    let Done { words, points, .. } = last;
+    let before = if words == points { "them".to_owned() } else { format!("{points} of them") };
+    Some(format!(
+        "exhausted when {words} were known, with others let in before accesses to {before}: at most {bound}"
+    ))
 }
 
 /// What was begun and did not come to its end.
@@ -180,4 +200,28 @@ fn shared(plan: &Plan, names: &dyn Resolve) -> String {
     named.truncate(WORDS_NAMED_MAX);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("  shared: {}{more}\n", named.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_exhausted_before_more_was_known_is_told() {
+        let done = |part, words, exhausted| Done { part, words, points: 3, interleavings: 9, exhausted };
+        let reduced = |preemptions| Part::Reduced { preemptions };
+        let mut all = vec![done(Part::Sweep, 5, false)];
+        assert_eq!(exhausted_before(&all), None);
+        all.push(done(Part::Sweep, 8, true));
+        all.push(done(reduced(2), 8, false));
+        let told = "exhausted when 8 were known, with others let in before accesses to 3 of them: at most one preemption";
+        assert_eq!(exhausted_before(&all).as_deref(), Some(told));
+        all.push(done(reduced(2), 3, true));
+        all.push(done(Part::Random, 9, false));
+        let told = exhausted_before(&all).expect("two preemptions");
+        assert!(
+            told.contains("when 3 were known") && told.contains("before accesses to them: at most 2"),
+            "{told}"
+        );
+    }
 }
