@@ -30,7 +30,8 @@ pub struct Begun {
 
 impl Begun {
     pub(crate) fn new(job: &Job, setting: &Setting<'_>) -> Self {
-        let options = Options { constants: Some(constants(&job.points, &setting.limits)), ..options() };
+        let constants = Some(constants(&job.points, &setting.limits));
+        let options = Options { constants, locks: setting.races.lock_order(), ..options() };
         let search = match setting.fewest_first && job.is_whole() {
             true => Searching::fewest_first(options),
             false => Searching::new(job, options),

@@ -50,14 +50,15 @@ macro_rules! ask {
 
 impl Searching {
     pub fn whole(options: Options) -> Self {
-        Self::Whole(Search::new(Dpor::default(), options))
+        Self::Whole(Search::new(Dpor::new(options.locks), options))
     }
 
     pub fn new(job: &Job, options: Options) -> Self {
         match job.selection {
             Selection::All => Self::whole(options),
             Selection::Preemptions(most) => {
-                Self::Bounded(most, Search::new(PreemptionBound::new(most), options))
+                let reduction = PreemptionBound::with_locks(most, options.locks);
+                Self::Bounded(most, Search::new(reduction, options))
             }
             Selection::Delays(most) => Self::Delayed(most, Search::new(DelayBound::new(most), options)),
             Selection::EachPlace => Self::Scouting(Box::new(Scout::new(options))),

@@ -12,7 +12,7 @@ use crate::recipe::Recipe;
 use crate::store::checksum;
 use crate::text_places::with_lines;
 use detect::{Config, Detectors, Flags, Lockset, RaceDetector, RaceLimited, RacePure};
-use explore::{RaceWatch, World};
+use explore::{LockOrder, RaceWatch, World};
 use guest::driving::lifecycle::{self, FreeRun, Setup, Started};
 use guest::driving::uniprocessor::{STEP_INSTRUCTIONS_MAX, Uniprocessor};
 use guest::elf::image::{Image, ImageHash, Segment};
@@ -404,6 +404,17 @@ pub enum Races {
     Lockset,
     /// Look for none
     None,
+}
+
+impl Races {
+    /// What the order of critical sections means to the detector.
+    #[must_use]
+    pub const fn lock_order(self) -> LockOrder {
+        match self {
+            Self::Pure => LockOrder::Matters,
+            Self::Limited | Self::Lockset | Self::None => LockOrder::OfWhatTheyGuard,
+        }
+    }
 }
 
 /// A test whose description was checked by one run of it.

@@ -50,10 +50,11 @@ fn main() -> ExitCode {
     let (mut proved, mut too_large, mut wrong) = (0u64, 0u64, 0u64);
     let mut totals = [(0u64, 0u64); 7];
     while proved < count && wrong < 5 {
-        let (program, points) = match proved % 6 {
+        let (program, points) = match proved % 8 {
             0 | 1 => programs::random(&mut random),
             2 | 3 => programs::random_on_cpus(&mut random),
-            _ => programs::random_with_buffers(&mut random),
+            4 | 5 => programs::random_with_buffers(&mut random),
+            _ => programs::random_handing_over(&mut random),
         };
         // Detectors end executions early, so every other program goes without.
         let config = detect::Config::default();

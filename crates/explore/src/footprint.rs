@@ -3,10 +3,20 @@
 //! A footprint holds physical memory byte by byte ([`Touched`]), with Bloom filters over its chunks that
 //! answer most questions before bytes are looked at.
 //!
-//! Things that are no memory get chunks of their own outside of it: a lock (requesting, taking and releasing
-//! it write it, whether or not the subject logs the lock's own bytes) and an actor (whoever runs in a step
-//! writes its own progress, so that a step in which the kernel went over to a second thread depends on that
-//! thread's other steps).
+//! Things that are no memory get chunks of their own outside of it: a lock (taking and releasing it write it,
+//! whether or not the subject logs the lock's own bytes) and an actor (whoever runs in a step writes its own
+//! progress, so that a step in which the kernel went over to a second thread depends on that thread's other
+//! steps).
+//!
+//! Two things that look like writes are none, because a step is taken as a whole:
+//! - A lock that a thread takes and gives back within one step is free before and after it. Such a step reads
+//!   the lock, and so does one that only asks for it, where the answer is of the next step. Of two threads
+//!   whose critical sections have nothing but the lock in common, one order is tried. What is not so short
+//!   writes the lock: to keep it, to wait for it, to hand it over, to end with it.
+//! - Where a thread has to leave the processor, because it waits or has ended, its kernel goes over to another
+//!   one, up to where a tick can be taken. If that one did nothing there that anybody could see, it has made
+//!   no progress: had it been chosen by ticks it would have begun with the same. Where the first one could
+//!   have gone on, a step ends because there was somebody to go over to, so that this counts.
 //!
 //! The state of a processor has a chunk of its own, too, which every step on that processor reads. Two things
 //! write it. One is a store that goes into the processor's store buffer: what a handler stores and what the
@@ -27,7 +37,7 @@
 //! if no byte of it is touched by anybody else (Blum 2012, 5.4.2).
 
 use serde::{Deserialize, Serialize};
-use trace::{AccessKind, Action, Actor, ActorSet, LockId, Step, Touched, Touching};
+use trace::{AccessKind, Action, Actor, ActorSet, Event, LockId, Step, ThreadId, Touched, Touching};
 
 const SPACE_BITS: u32 = 60;
 const LOCKS: u64 = 1 << SPACE_BITS;
@@ -79,6 +89,17 @@ impl Rough {
     }
 }
 
+/// Whether the order of critical sections matters that have nothing but their lock in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum LockOrder {
+    /// It changes nothing that any thread can see.
+    #[default]
+    OfWhatTheyGuard,
+    /// It does to an observer, who takes every lock and unlock as an order between threads: what races by
+    /// that measure in the one order may not in the other.
+    Matters,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Footprint {
     bytes: Touched,
@@ -96,12 +117,13 @@ const fn hash(number: u64) -> u64 {
 impl Footprint {
     #[must_use]
     pub fn of(step: &Step) -> Self {
-        Self::made(step, &mut Touching::new(step.accesses.len() + step.events.len() + 1))
+        let mut touching = Touching::new(step.accesses.len() + step.events.len() + 1);
+        Self::made(step, LockOrder::default(), &mut touching)
     }
 
     /// The same, for whoever makes many: `touching` is empty before and after.
     #[must_use]
-    pub fn made(step: &Step, touching: &mut Touching) -> Self {
+    pub fn made(step: &Step, locks: LockOrder, touching: &mut Touching) -> Self {
         let mut whole = false;
         let actor = step.choice.actor;
         touch_actor(touching, actor);
@@ -126,17 +148,15 @@ impl Footprint {
                 touching.range(start, size, false);
             }
         }
-        for event in &step.events {
+        touch_locks(touching, step, locks);
+        let arrival = arrival(step);
+        for (at, event) in step.events.iter().enumerate() {
             match event.action {
-                Action::LockRequest { lock, .. }
-                | Action::Lock { lock, .. }
-                | Action::Unlock { lock }
-                | Action::HandOff { lock, .. }
-                | Action::Down { semaphore: lock }
-                | Action::Up { semaphore: lock }
-                | Action::Block { lock: Some(lock), .. } => touch_lock(touching, lock),
                 Action::Switch { to } => {
-                    touch_actor(touching, to.into());
+                    let on_the_way = arrival.is_some_and(|arrival| at <= arrival);
+                    if !on_the_way && !(had_to_go(step, at) && !shows(step, at)) {
+                        touch_actor(touching, to.into());
+                    }
                     if let Some(cpu) = runs_on {
                         touch_actor(touching, cpu.into());
                     }
@@ -226,8 +246,73 @@ fn leaves_interrupts_off(step: &Step) -> bool {
     last.is_some_and(|event| matches!(event.action, Action::InterruptsOff))
 }
 
-fn touch_lock(touching: &mut Touching, lock: LockId) {
-    touching.range(LOCKS | (lock.0 & (LOCKS - 1)), 1, true);
+/// The event at which the kernel came to the thread that was chosen, if on the way there nobody did anything
+/// that anybody could see: whom ticks brought before it has made no progress.
+fn arrival(step: &Step) -> Option<usize> {
+    let chosen = step.choice.thread()?;
+    let goes_over = |event: &Event| matches!(event.action, Action::Switch { .. });
+    let quiet = |event: &&Event| event.accesses_before == 0 && (goes_over(event) || !event.action.shows());
+    let mut way = step.events.iter().take_while(quiet);
+    way.position(|event| event.action == Action::Switch { to: chosen })
+}
+
+/// Whether the thread from which the kernel went over to another one at event `at` could not go on.
+fn had_to_go(step: &Step, at: usize) -> bool {
+    let earlier = step.events[..at].iter().rev();
+    let own =
+        earlier.map(|event| &event.action).take_while(|action| !matches!(action, Action::Switch { .. }));
+    let last = own
+        .into_iter()
+        .find(|action| matches!(action, Action::Block { .. } | Action::Exit | Action::Wake { .. }));
+    matches!(last, Some(Action::Block { .. } | Action::Exit))
+}
+
+/// Whether anybody could tell that the thread to which the kernel went over at event `at` ran within the step.
+fn shows(step: &Step, at: usize) -> bool {
+    let later = &step.events[at + 1..];
+    let next = later.iter().position(|event| matches!(event.action, Action::Switch { .. }));
+    let accesses = next.map_or(step.accesses.len(), |next| later[next].accesses_before);
+    let own = &later[..next.unwrap_or(later.len())];
+    accesses > step.events[at].accesses_before || own.iter().any(|event| event.action.shows())
+}
+
+/// Touches the locks that a step had to do with. One that its thread took and gave back within the step was
+/// free before it and is free after it, so that the step neither keeps anybody else out nor changes anything
+/// for whoever does the same: it reads the lock, and so does asking for it. All else writes it.
+fn touch_locks(touching: &mut Touching, step: &Step, locks: LockOrder) {
+    let matters = locks == LockOrder::Matters;
+    let mut runs = step.thread;
+    let mut taken: Vec<(LockId, ThreadId)> = Vec::new();
+    for event in &step.events {
+        match event.action {
+            Action::Switch { to } => runs = to,
+            Action::LockRequest { lock, .. } => touch_lock(touching, lock, matters),
+            Action::Lock { lock, taking } if !taking.semaphore => taken.push((lock, runs)),
+            // Who takes such a lock afterwards learns that the thread has ended.
+            Action::Exit => {
+                let held = taken.extract_if(.., |&mut (_, by)| by == runs);
+                held.for_each(|(lock, _)| touch_lock(touching, lock, true));
+            }
+            Action::Unlock { lock } => match taken.iter().rposition(|&held| held == (lock, runs)) {
+                Some(at) => {
+                    taken.remove(at);
+                    touch_lock(touching, lock, matters);
+                }
+                None => touch_lock(touching, lock, true),
+            },
+            Action::Lock { lock, .. }
+            | Action::HandOff { lock, .. }
+            | Action::Down { semaphore: lock }
+            | Action::Up { semaphore: lock }
+            | Action::Block { lock: Some(lock), .. } => touch_lock(touching, lock, true),
+            _ => {}
+        }
+    }
+    taken.iter().for_each(|&(lock, _)| touch_lock(touching, lock, true));
+}
+
+fn touch_lock(touching: &mut Touching, lock: LockId, writes: bool) {
+    touching.range(LOCKS | (lock.0 & (LOCKS - 1)), 1, writes);
 }
 
 /// The accesses of a step that are stores into a buffer, ascending.
@@ -302,10 +387,14 @@ mod tests {
                 "up" => Action::Up { semaphore: LockId(at) },
                 "blocks" => Action::Block { lock: Some(LockId(at)), owner: None },
                 "exposed" => Action::Exposed,
+                "on" => Action::InterruptsOn,
+                "exit" => Action::Exit,
+                "wakes" => Action::Wake { thread: ThreadId(u32::try_from(at).unwrap()) },
                 "to" => Action::Switch { to: ThreadId(u32::try_from(at).unwrap()) },
                 _ => panic!("{name}"),
             };
-            step.events.push(Event { action, pc: VirtAddr(0), accesses_before: 0, stack: None });
+            let accesses_before = step.accesses.len();
+            step.events.push(Event { action, pc: VirtAddr(0), accesses_before, stack: None });
         }
         Footprint::of(&step)
     }
@@ -331,7 +420,18 @@ mod tests {
             ("t1 alloc200+64", "t2 r210+4", true),
             ("t1 lock5", "t2 lock5", true),
             ("t1 lock5", "t2 lock6", false),
-            ("t1 asks5", "t2 asks5", true),
+            // Whoever asks, or takes it and gives it back, leaves a lock as it was.
+            ("t1 asks5", "t2 asks5", false),
+            ("t1 asks5 lock5 unlock5", "t2 asks5", false),
+            ("t1 lock5 unlock5", "t2 lock5 unlock5", false),
+            ("t1 lock5 unlock5 lock5", "t2 lock5 unlock5", true),
+            ("t1 unlock5 lock5", "t2 lock5 unlock5", true),
+            ("t1 lock5", "t2 lock5 unlock5", true),
+            ("t1 lock5 unlock5", "t2 unlock5", true),
+            // Another thread gave it back.
+            ("t1 lock5 to3 unlock5", "t2 lock5 unlock5", true),
+            ("t1 lock5 blocks5", "t2 asks5", true),
+            ("t1 lock5 exit0 unlock5", "t2 lock5 unlock5", true),
             ("t1 unlock5", "t2 asks5", true),
             ("t1 hands5", "t2 asks5", true),
             ("t1 up5", "t2 down5", true),
@@ -340,6 +440,19 @@ mod tests {
             ("t1 blocks5", "t2 up5", true),
             ("t1 lock100", "t2 w100+4", false),
             ("t1 exposed0", "t2 r1+1", true),
+            // Ticks brought another one first, who did nothing, or something.
+            ("t1 on0 to2 on0 to1 r5+1", "t2 r1+1", false),
+            ("t1 on0 to2 r5+1 to1 r5+1", "t2 r1+1", true),
+            ("t1 on0 to2 lock5 to1 r5+1", "t2 r1+1", true),
+            // Whoever was gone over to has made no progress that anybody could see, or has.
+            ("t1 r5+1 blocks9 to2 on0", "t2 r1+1", false),
+            ("t1 exit0 to2", "t2 r1+1", false),
+            ("t1 blocks9 wakes1 to2", "t2 r1+1", true),
+            ("t1 blocks9 to2 r5+1", "t2 r1+1", true),
+            ("t1 blocks9 to2 lock5", "t2 r1+1", true),
+            ("t1 blocks9 to2 on0 to3 r5+1", "t2 r1+1", false),
+            ("t1 blocks9 to2 on0 to3 r5+1", "t3 r1+1", true),
+            ("t1 blocks9 to2 on0 to3", "t3 r1+1", true),
             ("t1 to2", "t2 r1+1", true),
             ("t1 to2", "t3 r1+1", false),
             ("t1 free0+1048576", "t2 r70000+4", true),

@@ -57,7 +57,7 @@
 //! reported in [`Closing::changed`] so that the strategy can be careful.
 
 use crate::execution::Taken;
-use crate::footprint::Footprint;
+use crate::footprint::{Footprint, LockOrder};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use trace::{Action, Actor, ActorSet, ChoiceSet, PointKind, Touching};
@@ -177,6 +177,7 @@ pub struct History {
     woken: Vec<Woken>,
     /// Whether nobody asks for the initials of races.
     without_initials: bool,
+    pub(crate) locks: LockOrder,
     /// Room for footprints in the making.
     touching: Touching,
     /// Room for how many steps of each thread have been looked at.
@@ -285,7 +286,7 @@ impl History {
             _ => at,
         };
         let thread = self.number(taken.actor());
-        let footprint = Arc::new(Footprint::made(&taken.step, &mut self.touching));
+        let footprint = Arc::new(Footprint::made(&taken.step, self.locks, &mut self.touching));
 
         let last = self.steps_of[thread].last().copied();
         let mut clock = last.map(|step| self.events[step].clock.clone()).unwrap_or_default();

@@ -30,7 +30,7 @@ pub struct ContextBounding<N: Ord> {
 impl<N: Clone + Ord + Send> ContextBounding<N> {
     #[must_use]
     pub fn new(options: Options, preemptions_max: u32) -> Self {
-        let search = Search::new(PreemptionBound::new(0), options.clone());
+        let search = Search::new(PreemptionBound::with_locks(0, options.locks), options.clone());
         Self { options, preemptions_max, bound: 0, search, before: Counts::default(), earlier: Vec::new() }
     }
 
@@ -119,7 +119,8 @@ impl<N: Clone + Ord + Send> ContextBounding<N> {
             let left = |max: u64| max - self.before.interleavings.min(max);
             let interleavings_max = self.options.interleavings_max.map(left);
             let options = Options { interleavings_max, ..self.options.clone() };
-            self.search = self.search.again(PreemptionBound::new(self.bound), options);
+            let reduction = PreemptionBound::with_locks(self.bound, options.locks);
+            self.search = self.search.again(reduction, options);
         }
         if !self.search.is_over() {
             self.search.round(workers, cancelled);

@@ -61,7 +61,7 @@ pub mod world;
 
 pub use communication::{Communication, Noted};
 pub use execution::{Decision, End, Execution, Taken};
-pub use footprint::Footprint;
+pub use footprint::{Footprint, LockOrder};
 pub use notes::Notes;
 pub use order::Order;
 pub use run::{Bounds, Effort, Runner, Strategy};

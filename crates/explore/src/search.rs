@@ -19,6 +19,7 @@
 
 use crate::estimate::{Estimate, Forecast, Sighting};
 use crate::execution::End;
+use crate::footprint::LockOrder;
 use crate::notes::Notes;
 use crate::order::Order;
 use crate::run::{Bounds, Runner};
@@ -61,6 +62,8 @@ pub struct Options {
     /// Whether a summary of each execution is kept ([`Search::summaries`]).
     #[serde(skip)]
     pub summarises: bool,
+    /// What the order of critical sections means to observers, for whoever makes the reduction.
+    pub locks: LockOrder,
 }
 
 impl Default for Options {
@@ -74,6 +77,7 @@ impl Default for Options {
             tasks_max: 32,
             quantum: 64,
             summarises: false,
+            locks: LockOrder::default(),
         }
     }
 }

@@ -129,6 +129,39 @@ fn random_programs_on_processors() {
     assert!(plain_total > 3 * reduced_total, "{plain_total} {reduced_total}");
 }
 
+/// Random programs whose kernel goes from one thread to the next by itself end reduced as they do by brute force.
+#[test]
+fn random_programs_of_a_kernel_that_hands_over() {
+    let mut random = Random::new(2028);
+    let (mut plain_total, mut reduced_total) = (0, 0);
+    for _ in 0..1500 {
+        let (program, points) = programs::random_handing_over(&mut random);
+        let limit = 5_000;
+        if reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), limit).is_none() {
+            continue;
+        }
+        let (plain, reduced) = agree(&program, &points);
+        plain_total += plain.interleavings;
+        reduced_total += reduced.interleavings;
+    }
+    assert!(plain_total > 10 * reduced_total, "{plain_total} {reduced_total}");
+}
+
+/// Two threads with a lock each of their own making have one order, and so have two critical sections with
+/// nothing in common; with something in common they have two.
+#[test]
+fn critical_sections_are_ordered_by_what_they_guard() {
+    for (program, orders) in [
+        ("lock0 add1 unlock0 | lock0 add2 unlock0", 1),
+        ("lock0 add1 unlock0 | lock0 add1 unlock0", 2),
+        ("lock0 read1 unlock0 | lock0 read1 unlock0", 1),
+        ("lock0 add1 point0 unlock0 | lock0 add2 unlock0", 3),
+    ] {
+        let (_, reduced) = agree(&program.parse().unwrap(), &points("lock,unlock,line:toy:0"));
+        assert_eq!(reduced.interleavings, orders, "{program}");
+    }
+}
+
 /// Random programs whose threads have store buffers end reduced as they do by brute force.
 #[test]
 fn random_programs_with_buffers() {
@@ -227,6 +260,16 @@ fn hard_programs() {
         ("everywhere", "tso lock0 point0 | point1 signal0 lock0 | irq0@0 yield lock0"),
         // Another's step decides which outcomes there are.
         ("everywhere", "maybe0 store1 | store0 | read1 write0=1"),
+        // Whoever gives way to nobody goes on at once, so that it matters who is there.
+        (
+            "lock,unlock,create,line:toy:0",
+            "goover read0 lock0 goover store0 | store0 maybe0 point1 read0 goover write0=1",
+        ),
+        // Who ends hands over to one who has waited with interrupts off, or to another.
+        (
+            "lock,unlock,create,line:toy:0,line:toy:1",
+            "hands signal1 | store0 store1 store0 | peek point0 | store0 off wait1 add0 on read0",
+        ),
         // A lock that is asked for in vain leaves a trace.
         ("lock,unlock", "add0 lock0 read0 unlock0 | lock0 store0 unlock0 | lock0 add0 unlock0"),
     ] {

@@ -270,6 +270,15 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// Whether other threads could tell that a thread has done this. Interrupts are off and on again on the way
+    /// of every thread that goes on.
+    #[must_use]
+    pub const fn shows(&self) -> bool {
+        !matches!(self, Self::InterruptsOff | Self::InterruptsOn)
+    }
+}
+
 /// An action where it happened. `accesses_before` places it among the accesses of its step. The stack is
 /// there only when the execution was narrated (see [`crate::Subject::narrate`]): unwinding costs too much to
 /// do it always.

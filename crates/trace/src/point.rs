@@ -26,6 +26,9 @@ pub enum PointKind {
     Start,
     /// The thread gave up the processor by itself, to another thread or to wait.
     Voluntary,
+    /// The thread goes on after it gave up the processor, and has done something on its way to the first place
+    /// where it could be interrupted.
+    Resumed,
     /// The processor waits for an interrupt.
     Halt,
     /// The thread spins or yields in a loop that only another thread can end.

@@ -26,7 +26,7 @@
 //! once for each of those.
 
 use crate::execution::{Execution, Taken};
-use crate::footprint::Footprint;
+use crate::footprint::{Footprint, LockOrder};
 use crate::history::{Closing, History, ReversibleRace};
 use crate::tree::{Node, Nodes, Reduction, Sleeper};
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,7 @@ struct SleeperWatch {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Dpor {
+    locks: LockOrder,
     #[serde(skip)]
     history: History,
     #[serde(skip)]
@@ -50,6 +51,11 @@ pub struct Dpor {
 }
 
 impl Dpor {
+    #[must_use]
+    pub fn new(locks: LockOrder) -> Self {
+        Self { locks, ..Self::default() }
+    }
+
     fn mark_races(&mut self, races: &mut Vec<ReversibleRace>, path: &[Taken], nodes: &mut Nodes) {
         for race in races.drain(..) {
             nodes.mark_race(&race);
@@ -92,6 +98,8 @@ impl Dpor {
 
 impl Reduction for Dpor {
     fn learn(&mut self, path: &[Taken], nodes: &mut Nodes) {
+        // The history is not stored with the rest.
+        self.history.locks = self.locks;
         let mut races = Vec::new();
         while self.history.len() < path.len() {
             let step = self.history.len();

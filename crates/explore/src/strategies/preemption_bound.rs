@@ -8,7 +8,7 @@
 //! they find redundant may be the only one of its kind within the bound.
 
 use crate::execution::{Execution, Taken};
-use crate::footprint::Footprint;
+use crate::footprint::{Footprint, LockOrder};
 use crate::history::{History, ReversibleRace};
 use crate::tree::{Node, Nodes, Reduction};
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,7 @@ use trace::{Actor, ActorSet, ChoiceSet};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PreemptionBound {
     pub preemptions_max: u32,
+    locks: LockOrder,
     #[serde(skip, default = "History::without_initials")]
     history: History,
 }
@@ -25,7 +26,12 @@ pub struct PreemptionBound {
 impl PreemptionBound {
     #[must_use]
     pub fn new(preemptions_max: u32) -> Self {
-        Self { preemptions_max, history: History::without_initials() }
+        Self::with_locks(preemptions_max, LockOrder::default())
+    }
+
+    #[must_use]
+    pub fn with_locks(preemptions_max: u32, locks: LockOrder) -> Self {
+        Self { preemptions_max, locks, history: History::without_initials() }
     }
 
     /// Whether `actor` can be chosen at `node` within the bound.
@@ -78,6 +84,8 @@ impl PreemptionBound {
 
 impl Reduction for PreemptionBound {
     fn learn(&mut self, path: &[Taken], nodes: &mut Nodes) {
+        // The history is not stored with the rest.
+        self.history.locks = self.locks;
         let mut races = Vec::new();
         while self.history.len() < path.len() {
             if let Some(closing) = self.history.push(path, &mut races) {

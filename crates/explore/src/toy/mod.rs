@@ -60,6 +60,8 @@ struct Thread {
     transaction: Option<Transaction>,
     /// Since it last needed its store buffer to be empty.
     stored: bool,
+    /// Whether it waits, or waited, with interrupts off, so that they are off again when it goes on.
+    off: bool,
 }
 
 const VARIABLES: u64 = 0x1000;
@@ -146,7 +148,7 @@ impl Toy {
             .map(|at| {
                 let absent = at >= bodies || uses(Instr::Create(number(at)));
                 let status = if absent { Status::Absent } else { Status::Ready };
-                Thread { pc: 0, register: 0, status, transaction: None, stored: false }
+                Thread { pc: 0, register: 0, status, transaction: None, stored: false, off: false }
             })
             .collect();
         Self {
@@ -289,22 +291,38 @@ impl Toy {
 
     /// Runs `me` until something ends the step; says what.
     fn run(&mut self, mut me: u8, points: &PointSet, record: &mut Record) -> StepEnd {
-        let mut fresh = true;
+        let (mut fresh, first) = (true, me);
         self.resume(me, record);
+        let mut settles = self.interrupts_off_again(me);
         loop {
             let this = usize::from(me);
+            let settled = settles && self.exclusive != Some(me);
+            settles &= !settled;
+            let shows = || !record.accesses.is_empty() || record.events.iter().any(|e| e.action.shows());
+            if settled && me == first && shows() {
+                return self.stop(me, PointKind::Resumed);
+            }
+            if me != first && !settles && self.program.kind == Kind::HandingOver {
+                self.current = None;
+                return self.point_or_end(first, record);
+            }
             if let Some(kind) = self.commit(me, fresh, points) {
                 return self.stop(me, kind);
             }
             let pc = self.threads[this].pc;
             record.pc = self.place(me);
             let Some(&instr) = self.body(me).get(usize::from(pc)) else {
-                return match self.handler(me) {
-                    Some(_) => self.handled(me, record),
-                    None => self.exit(me, record),
-                };
+                if self.handler(me).is_some() {
+                    return self.handled(me, record);
+                }
+                self.exit(me, record);
+                match self.hand_over(me, record) {
+                    Some(next) => (me, fresh, settles) = (next, false, self.interrupts_off_again(next)),
+                    None => return self.give_way(me, record),
+                }
+                continue;
             };
-            let sealed = fresh || self.is_sealed(me);
+            let sealed = fresh || settles || self.is_sealed(me);
             let ahead = if sealed { None } else { Self::point_before(instr, record.pc, points) };
             if let Some(kind) = ahead {
                 return self.stop(me, kind);
@@ -322,11 +340,16 @@ impl Toy {
                 After::Next => self.threads[this].pc += 1,
                 After::Point(kind) => {
                     self.threads[this].pc += 1;
-                    return self.stop(me, kind);
+                    if !settles || kind.voluntary() {
+                        return self.stop(me, kind);
+                    }
                 }
                 After::Blocked(status) => {
                     self.threads[this].status = status;
-                    return self.give_way(me, record);
+                    match self.hand_over(me, record) {
+                        Some(next) => (me, settles) = (next, self.interrupts_off_again(next)),
+                        None => return self.give_way(me, record),
+                    }
                 }
                 After::Panic(message) => {
                     self.over = true;
@@ -362,7 +385,28 @@ impl Toy {
         StepEnd::Point(self.point(me, kind))
     }
 
-    fn exit(&mut self, me: u8, record: &mut Record) -> StepEnd {
+    /// The thread that the kernel goes over to where `me` has to wait or has ended, if the kernel does that.
+    fn hand_over(&mut self, me: u8, record: &mut Record) -> Option<u8> {
+        if self.program.kind != Kind::HandingOver {
+            return None;
+        }
+        self.threads[usize::from(me)].off = self.exclusive.take() == Some(me);
+        let next = self.ready().find(|&other| other > me).or_else(|| self.ready().next())?;
+        self.queue_changes(record);
+        record.event(Action::Switch { to: ThreadId(next.into()) });
+        Some(next)
+    }
+
+    /// Goes on with interrupts off if `me` has waited with interrupts off, and says whether.
+    fn interrupts_off_again(&mut self, me: u8) -> bool {
+        let off = std::mem::take(&mut self.threads[usize::from(me)].off);
+        if off {
+            self.exclusive = Some(me);
+        }
+        off
+    }
+
+    fn exit(&mut self, me: u8, record: &mut Record) {
         self.threads[usize::from(me)].status = Status::Done;
         if std::mem::take(&mut self.masked[usize::from(me)]) {
             record.event(Action::InterruptsOn);
@@ -370,7 +414,6 @@ impl Toy {
         record.event(Action::Exit);
         record.access(AccessKind::Write, STATUSES, me);
         self.wake(record, |_, _, status| *status == Status::Join(me));
-        self.give_way(me, record)
     }
 
     /// Takes the interrupt of a handler.
@@ -380,8 +423,14 @@ impl Toy {
         self.pending[handler] = false;
         let home = usize::from(self.home(me));
         self.handling[home] = Some(me);
-        self.threads[usize::from(me)] =
-            Thread { pc: 0, register: 0, status: Status::Ready, transaction: None, stored: false };
+        self.threads[usize::from(me)] = Thread {
+            pc: 0,
+            register: 0,
+            status: Status::Ready,
+            transaction: None,
+            stored: false,
+            off: false,
+        };
     }
 
     /// The handler has come to its end: its processor goes on with what was interrupted.

@@ -1,6 +1,6 @@
 //! The instructions of a toy program, and their text form.
 //!
-//! A program that begins with `cpus` runs on processors instead of threads, one with `tso` on processors
+//! A program that begins with `hands` has a kernel that hands the processor over. One that begins with `cpus` runs on processors instead of threads, one with `tso` on processors
 //! whose stores go through store buffers, one with `tso-threads` on threads that have such. On processors
 //! parts that begin with `irq1@0` are the handlers of interrupts, here of vector 1 on cpu0.
 
@@ -75,6 +75,10 @@ pub enum Instr {
 pub enum Kind {
     #[default]
     Threads,
+    /// Threads of a kernel that goes over to the next one, within the step, where one has to wait or ends. That
+    /// one runs up to where interrupts are on, which is at once unless it waited with interrupts off. Whoever is
+    /// chosen does the same, and if it has done anything by then its step ends there.
+    HandingOver,
     /// Threads whose transactions are preempted inside and rolled back; otherwise a transaction is one step.
     Speculating,
     Cpus,
@@ -207,6 +211,7 @@ impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
             Kind::Threads => "",
+            Kind::HandingOver => "hands ",
             Kind::Speculating => "real ",
             Kind::Cpus => "cpus ",
             Kind::Buffered => "tso ",
@@ -229,6 +234,7 @@ impl FromStr for Program {
         let mut program = Self::default();
         let mut words = text.split_whitespace().peekable();
         program.kind = match words.peek() {
+            Some(&"hands") => Kind::HandingOver,
             Some(&"real") => Kind::Speculating,
             Some(&"cpus") => Kind::Cpus,
             Some(&"tso") => Kind::Buffered,
@@ -271,6 +277,7 @@ mod tests {
             "cpus coin2 maybe0 halt | send0 | irq1@0 poke add0 | irq2@1 read0",
             "tso write0=1 fence read1 | write1=1",
             "tso-threads write0=1 fence read1 | write1=1",
+            "hands off wait0 add0 on | signal0",
         ] {
             assert_eq!(text.parse::<Program>().unwrap().to_string(), text);
         }

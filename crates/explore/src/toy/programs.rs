@@ -44,6 +44,31 @@ pub fn random(random: &mut Random) -> (Program, PointSet) {
     (program, points(random))
 }
 
+/// A random program of two to four threads whose kernel hands the processor over, some of which wait with
+/// interrupts off.
+pub fn random_handing_over(random: &mut Random) -> (Program, PointSet) {
+    let (mut program, points) = self::random(random);
+    program.kind = Kind::HandingOver;
+    let off_too = random.below(2) == 0;
+    for body in &mut program.threads {
+        let mut longer = Vec::new();
+        for instr in body.drain(..) {
+            let waits = matches!(instr, Instr::Wait(_) | Instr::Lock(_) | Instr::Spin(..) | Instr::Join(_));
+            match instr {
+                // It has its own way to go over.
+                Instr::GoOver => longer.extend([Instr::Wait(0), Instr::Signal(0)]),
+                Instr::Off | Instr::On if !off_too => {}
+                _ if waits && off_too && random.below(2) == 0 => {
+                    longer.extend([Instr::Off, instr, Instr::Add(0), Instr::On]);
+                }
+                _ => longer.push(instr),
+            }
+        }
+        *body = longer;
+    }
+    (program, points)
+}
+
 /// A random program of two or three threads with store buffers.
 pub fn random_with_buffers(random: &mut Random) -> (Program, PointSet) {
     let threads = [2, 2, 3][random.below(3)];

@@ -27,7 +27,7 @@ impl Kind {
     /// Whether bodies are threads.
     #[must_use]
     pub const fn has_threads(self) -> bool {
-        matches!(self, Self::Threads | Self::Speculating | Self::BufferedThreads)
+        matches!(self, Self::Threads | Self::HandingOver | Self::Speculating | Self::BufferedThreads)
     }
 }
 

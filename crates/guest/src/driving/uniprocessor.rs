@@ -566,6 +566,7 @@ impl Subject for Uniprocessor {
         let lines = self.lines_before(thread);
         self.builder.begin(self.cpu(), Some(thread));
         let end = match self.land_in_time(thread).and_then(|()| self.resume()) {
+            Ok(()) if self.has_shown_itself(thread) => self.point(Some(thread), PointKind::Resumed),
             Ok(()) => {
                 self.lay_over(thread);
                 self.begin_here();

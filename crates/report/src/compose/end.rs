@@ -188,6 +188,7 @@ impl<'a> Composer<'a> {
                 None => "before a shared access".to_string(),
             },
             PointKind::Start => "as the test starts".to_string(),
+            PointKind::Resumed => "where it has just gone on".to_string(),
             PointKind::Voluntary | PointKind::Halt | PointKind::Blocked => String::new(),
         }
     }

@@ -204,7 +204,7 @@ impl Uniprocessor {
     }
 
     /// The thread stands before the next instruction and could simply go on.
-    fn point(&mut self, me: Option<ThreadId>, kind: PointKind) -> StepEnd {
+    pub(super) fn point(&mut self, me: Option<ThreadId>, kind: PointKind) -> StepEnd {
         self.current = me;
         StepEnd::Point(Point { kind, thread: me.unwrap_or_default(), pc: self.machine.pc(self.cpu()) })
     }

@@ -8,7 +8,7 @@ use crate::hooks::kernel::Activity;
 use crate::hooks::threads::Scheduled;
 use crate::hooks::tracker::Signal;
 use machine::{Kinds, Stop, StopSet};
-use trace::{Point, PointKind, StepEnd, ThreadId};
+use trace::{Action, Point, PointKind, StepEnd, ThreadId};
 
 impl Uniprocessor {
     /// Fires the timer until the kernel has landed on `target`.
@@ -16,6 +16,20 @@ impl Uniprocessor {
         let landed = self.fire_until(target);
         self.rotation = None;
         landed
+    }
+
+    /// Whether the thread that ticks have brought has done anything on its way here that others could tell. Then
+    /// its step ends here, as it does where another thread hands the processor over to it: in which steps a
+    /// thread goes on must not depend on who ran before it.
+    pub(super) fn has_shown_itself(&mut self, thread: ThreadId) -> bool {
+        self.tracker.drain(&self.machine, &mut self.builder);
+        let accesses = self.builder.accesses_so_far();
+        let came = |event: &&trace::Event| event.action == Action::Switch { to: thread };
+        let events = self.builder.events();
+        let since = events.iter().rposition(|event| came(&event));
+        let before = since.map_or(0, |at| events[at].accesses_before);
+        let own = &events[since.map_or(0, |at| at + 1)..];
+        accesses > before || own.iter().any(|event| event.action.shows())
     }
 
     fn fire_until(&mut self, target: ThreadId) -> Result<(), StepEnd> {
