@@ -413,6 +413,7 @@ impl Scene<'_> {
             seconds: campaign.seconds(),
             instructions: self.sample.length.whole(),
             estimate: None,
+            exhausted_before: None,
             preemptions: None,
             schedule: None,
             points: None,
