@@ -3,7 +3,10 @@
 use detect::Finding;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use trace::{Actor, Choice, ChoiceSet, Schedule, Step, StepEnd};
+use trace::{Access, Actor, Choice, ChoiceSet, Event, Schedule, Step, StepEnd};
+
+/// How many decisions before one are looked at for the same choices.
+const DECISIONS_COMPARED: usize = 16;
 
 /// A decision that was taken, and the step that followed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,6 +69,26 @@ impl Execution {
     #[must_use]
     pub const fn empty() -> Self {
         Self { path: Vec::new(), findings: Vec::new(), end: End::Pruned }
+    }
+
+    /// Adds a decision and the step that followed.
+    pub fn push(&mut self, enabled: ChoiceSet, current: Option<Actor>, step: Step) {
+        // Who can be chosen is mostly the same as a few decisions before: then it takes no memory again.
+        let before = self.path.iter().rev().take(DECISIONS_COMPARED);
+        let known = before.map(|taken| &taken.enabled).find(|known| **known == enabled).cloned();
+        self.path.push(Taken { enabled: known.unwrap_or(enabled), current, step: Arc::new(step) });
+    }
+
+    /// About how many bytes of memory the path takes.
+    #[must_use]
+    pub fn path_bytes(&self) -> usize {
+        let bytes = |Taken { step, .. }: &Taken| {
+            size_of::<Taken>()
+                + size_of::<Step>()
+                + step.accesses.len() * size_of::<Access>()
+                + step.events.len() * size_of::<Event>()
+        };
+        self.path.iter().map(bytes).sum()
     }
 
     #[must_use]

@@ -6,12 +6,11 @@
 //! several strategies in turn gives each its own trail.
 
 use crate::crash::{self, Crash};
-use crate::execution::{Decision, End, Execution, Taken};
+use crate::execution::{Decision, End, Execution};
 use crate::trail::Trail;
 use crate::world::{Observed, Observer, World};
 use detect::{FindingKind, Limits};
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 use trace::{Choice, PointSet, Schedule, Step, StepEnd, Subject, Words};
 
 /// Decides which executions to run.
@@ -241,7 +240,7 @@ impl<S: Subject, O: Observer> Runner<S, O> {
             if step.end == StepEnd::Cancelled {
                 return End::Cancelled;
             }
-            self.trail.execution.path.push(Taken { enabled, current, step: Arc::new(step) });
+            self.trail.execution.push(enabled, current, step);
         }
     }
 

@@ -275,7 +275,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
         let work = self.tasks.iter_mut().filter(|(id, _)| turn.contains(id));
         let slots: Vec<_> = work
             .map(|(&id, task)| {
-                let Kept { worker, trail } = workers.take_trail(id);
+                let Kept { worker, trail, .. } = workers.take_trail(id);
                 let work = Work {
                     id,
                     tree: &mut task.tree,
@@ -325,7 +325,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
             let Work { id, tree, trail, brought: tally } =
                 slot.work.into_inner().expect("no worker panicked");
             let next = (!has_stem).then(|| tree.schedule());
-            workers.keep_trail(id, Kept { worker: slot.worker.into_inner(), trail }, next.as_ref());
+            workers.keep_trail(id, slot.worker.into_inner(), trail, next.as_ref());
             brought.push(tally);
         }
         brought.truncate(first.into_inner().saturating_add(1));
@@ -483,7 +483,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
 
     /// The decisions from the root to `branching`, the last one choosing `child`.
     fn path_to(&self, branching: u32, child: usize) -> Vec<Node> {
-        let mut path = Vec::new();
+        let mut path = Vec::with_capacity(self.trunk[&branching].depth + 1);
         let (mut at, mut child) = (branching, child);
         loop {
             let branching = &self.trunk[&at];
@@ -628,4 +628,6 @@ fn run_task<R: Reduction, S: Subject, O: Observer>(
     if previous {
         tree.conclude(runner.execution());
     }
+    // It may be long before its turn comes again.
+    tree.nodes.list.shrink_to_fit();
 }

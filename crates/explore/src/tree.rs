@@ -52,20 +52,47 @@ pub struct Node {
     pub chosen: Choice,
     /// Actors that are explored, being explored or to be explored, with all their outcomes.
     pub marked: ActorSet,
-    /// Choices that are explored, in that order.
-    pub done: Vec<Sleeper>,
-    /// Choices that were explored from an equivalent state elsewhere and are not to be explored here.
-    pub sleep: Vec<Sleeper>,
+    /// Most decisions have none, and an execution has tens of thousands of decisions.
+    pub siblings: Option<Box<Siblings>>,
     /// Whether the step that `chosen` took ended an interleaving.
     pub ends: bool,
     /// How many interleavings the subtrees in `done` have.
     pub interleavings: u64,
 }
 
+/// What need not be explored at a decision any more.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Siblings {
+    /// Choices that are explored, in that order.
+    pub done: Vec<Sleeper>,
+    /// Choices that were explored from an equivalent state elsewhere and are not to be explored here.
+    pub sleep: Vec<Sleeper>,
+}
+
+impl Siblings {
+    /// `None` if there are none.
+    #[must_use]
+    pub fn new(done: Vec<Sleeper>, sleep: Vec<Sleeper>) -> Option<Box<Self>> {
+        (!done.is_empty() || !sleep.is_empty()).then(|| Box::new(Self { done, sleep }))
+    }
+}
+
 impl Node {
+    /// Choices that are explored, in that order.
+    #[must_use]
+    pub fn done(&self) -> &[Sleeper] {
+        self.siblings.as_ref().map_or(&[], |siblings| &siblings.done)
+    }
+
+    /// Choices that were explored from an equivalent state elsewhere.
+    #[must_use]
+    pub fn sleep(&self) -> &[Sleeper] {
+        self.siblings.as_ref().map_or(&[], |siblings| &siblings.sleep)
+    }
+
     #[must_use]
     pub fn sleeps(&self, choice: Choice) -> bool {
-        self.sleep.iter().any(|sleeper| sleeper.choice == choice)
+        self.sleep().iter().any(|sleeper| sleeper.choice == choice)
     }
 
     /// Whether all that an actor could be chosen for is asleep.
@@ -76,7 +103,7 @@ impl Node {
 
     #[must_use]
     pub fn is_done(&self, choice: Choice) -> bool {
-        self.done.iter().any(|done| done.choice == choice)
+        self.done().iter().any(|done| done.choice == choice)
     }
 
     /// All outcomes of the marked actors, apart from what is asleep.
@@ -115,7 +142,7 @@ impl Node {
     #[must_use]
     pub fn level(&self) -> Level {
         Level {
-            done: self.done.len() as u64,
+            done: self.done().len() as u64,
             waiting: self.waiting().count() as u64,
             weight: f64::from(u8::from(self.ends)),
             done_weight: self.interleavings as f64,
@@ -316,7 +343,7 @@ impl<R: Reduction> Tree<R> {
             below = node.interleavings;
             if let Some(next) = self.order.pick(node.waiting(), node.current, last) {
                 let footprint = self.reduction.explored(at).expect("the path was executed");
-                node.done.push(Sleeper { choice: node.chosen, footprint });
+                node.siblings.get_or_insert_default().done.push(Sleeper { choice: node.chosen, footprint });
                 node.chosen = next;
                 node.ends = false;
                 self.reduction.forget(at);
@@ -364,8 +391,7 @@ impl<R: Reduction> Strategy for Tree<R> {
             preemptions,
             chosen: at.enabled.first()?,
             marked: ActorSet::new(),
-            done: Vec::new(),
-            sleep: Vec::new(),
+            siblings: None,
             ends: false,
             interleavings: 0,
         };

@@ -1,6 +1,6 @@
 //! The decisions of a search that lie above all of its tasks; see `search.rs`.
 
-use crate::tree::{Node, Request, Sleeper};
+use crate::tree::{Node, Request, Siblings, Sleeper};
 use serde::{Deserialize, Serialize};
 use trace::Choice;
 
@@ -38,7 +38,7 @@ impl Branching {
     pub fn of(node: Node, parent: Option<u32>, depth: usize, state: State, entry: Option<Sleeper>) -> Self {
         let mut children: Vec<Child> = Vec::new();
         let mut interleavings = node.interleavings;
-        for done in &node.done {
+        for done in node.done() {
             let (choice, entry, state) = (done.choice, Some(done.clone()), State::Explored);
             children.push(Child { choice, entry, interleavings: std::mem::take(&mut interleavings), state });
         }
@@ -91,15 +91,15 @@ impl Branching {
 
     /// The decision as seen from below `child`: its elder siblings are explored.
     pub fn choosing(&self, child: usize) -> Node {
-        let Node { enabled, current, preemptions, marked, sleep, interleavings, .. } = &self.node;
+        let Node { enabled, current, preemptions, marked, interleavings, .. } = &self.node;
+        let done = self.children[..child].iter().filter_map(|child| child.entry.clone()).collect();
         Node {
             enabled: enabled.clone(),
             current: *current,
             preemptions: *preemptions,
             chosen: self.children[child].choice,
             marked: marked.clone(),
-            done: self.children[..child].iter().filter_map(|child| child.entry.clone()).collect(),
-            sleep: sleep.clone(),
+            siblings: Siblings::new(done, self.node.sleep().to_vec()),
             ends: false,
             interleavings: *interleavings,
         }

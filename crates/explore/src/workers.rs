@@ -16,6 +16,8 @@ use trace::{PhysAddr, PointSet, Schedule, Subject, Words};
 
 /// How many clones of the first execution are kept for all parts of the space.
 const STEM_CLONES_MAX: u64 = 32;
+/// The paths of trails may take so many times the memory that clones may.
+const PATHS_TO_CLONES: usize = 2;
 
 pub struct Workers<S: Subject, O: Observer> {
     runners: Vec<Mutex<Runner<S, O>>>,
@@ -38,6 +40,15 @@ pub struct Workers<S: Subject, O: Observer> {
 pub(crate) struct Kept<S, O> {
     pub worker: usize,
     pub trail: Trail<S, O>,
+    /// About how many bytes of memory the trail's path takes.
+    pub path_bytes: usize,
+}
+
+impl<S: Subject, O: Observer> Kept<S, O> {
+    pub(crate) fn new(worker: usize, trail: Trail<S, O>) -> Self {
+        let path_bytes = trail.execution.path_bytes();
+        Self { worker, trail, path_bytes }
+    }
 }
 
 impl<S: Subject, O: Observer> Workers<S, O> {
@@ -115,19 +126,36 @@ impl<S: Subject, O: Observer> Workers<S, O> {
             let saves = |kept: &&Kept<S, O>| kept.trail.saves(&prefix);
             let nearest = self.trails.values().chain(&self.stem).max_by_key(saves);
             let kept = nearest.map_or_else(
-                || Kept { worker: 0, trail: Trail::default() },
-                |kept| Kept { worker: kept.worker, trail: kept.trail.fork(&prefix, &self.root) },
+                || Kept::new(0, Trail::default()),
+                |kept| Kept::new(kept.worker, kept.trail.fork(&prefix, &self.root)),
             );
             (id, kept)
         };
         let forked: Vec<_> = turn.iter().filter(|id| is_bare(id)).map(fork).collect();
         self.trails.extend(forked);
+        self.forgo_trails(turn);
         self.trails.retain(|id, kept| {
             let Some(tree) = tasks.get(id) else { return false };
             kept.trail.trim(tree.nodes.base, &self.root, bytes_max);
             true
         });
         bytes_max
+    }
+
+    /// Forgets the trails of tasks whose turn is far off, as many as do not fit into what paths may take. Each may
+    /// have tens of thousands of steps with all that these accessed; without one, the way is gone again from
+    /// where another trail leaves it.
+    fn forgo_trails(&mut self, turn: &[u32]) {
+        let paths_bytes_max = PATHS_TO_CLONES * self.clone_bytes_max;
+        let last = turn.last().copied().unwrap_or(0);
+        let next = self.trails.range(last + 1..).chain(self.trails.range(..=last));
+        let mut bytes = 0;
+        let far_off = |(id, kept): (&u32, &Kept<S, O>)| {
+            bytes += kept.path_bytes;
+            (bytes > paths_bytes_max && !turn.contains(id)).then_some(*id)
+        };
+        let far_off: Vec<u32> = next.filter_map(far_off).collect();
+        far_off.iter().for_each(|id| _ = self.trails.remove(id));
     }
 
     pub(crate) fn take_trail(&mut self, task: u32) -> Kept<S, O> {
@@ -140,15 +168,21 @@ impl<S: Subject, O: Observer> Workers<S, O> {
     }
 
     /// Keeps the trail of a task, up to where the task's next execution leaves it.
-    pub(crate) fn keep_trail(&mut self, task: u32, mut kept: Kept<S, O>, next: Option<&Schedule>) {
-        if self.stem.is_none() && !kept.trail.is_bare() {
-            self.stem =
-                Some(Kept { worker: kept.worker, trail: kept.trail.sparse(STEM_CLONES_MAX, &self.root) });
+    pub(crate) fn keep_trail(
+        &mut self,
+        task: u32,
+        worker: usize,
+        mut trail: Trail<S, O>,
+        next: Option<&Schedule>,
+    ) {
+        if self.stem.is_none() && !trail.is_bare() {
+            self.stem = Some(Kept::new(worker, trail.sparse(STEM_CLONES_MAX, &self.root)));
         }
         if let Some(next) = next {
-            kept.trail.leave(next);
+            trail.leave(next);
         }
-        self.trails.insert(task, kept);
+        trail.execution.path.shrink_to_fit();
+        self.trails.insert(task, Kept::new(worker, trail));
     }
 
     /// Runs `run_share` for each worker, in parallel, with the worker's number.

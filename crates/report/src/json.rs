@@ -32,6 +32,17 @@ pub struct Estimate {
     pub seconds_left: f64,
 }
 
+/// What had been exhausted on several processors when less was known to be shared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct ExhaustedBefore {
+    /// All schedules with at most so many.
+    pub preemptions: u32,
+    /// How many words of memory were known to be shared.
+    pub words: usize,
+    /// Before the accesses to how many of these others were let in.
+    pub points: usize,
+}
+
 #[derive(Clone, Debug)]
 pub struct Summary<'a> {
     pub verdict: Verdict,
@@ -43,6 +54,9 @@ pub struct Summary<'a> {
     /// What one run of the test takes, where that was counted.
     pub instructions: Option<u64>,
     pub estimate: Option<Estimate>,
+    /// On several processors: what had been exhausted when fewer words were known to be shared, where that
+    /// is more than with all of them.
+    pub exhausted_before: Option<ExhaustedBefore>,
     pub preemptions: Option<u32>,
     pub schedule: Option<&'a Schedule>,
     /// The preemption points that the choices of the schedule refer to.
@@ -81,6 +95,7 @@ struct Object<'a> {
     seconds: f64,
     instructions: Option<u64>,
     estimate: Option<Estimate>,
+    exhausted_before: Option<ExhaustedBefore>,
     preemptions: Option<u32>,
     schedule: Option<&'a Schedule>,
     points: Option<&'a PointSet>,
@@ -111,6 +126,7 @@ pub fn json(summary: &Summary<'_>) -> String {
         seconds: summary.seconds,
         instructions: summary.instructions,
         estimate: summary.estimate,
+        exhausted_before: summary.exhausted_before,
         preemptions: summary.preemptions,
         schedule: summary.schedule,
         points: summary.points,

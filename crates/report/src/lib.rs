@@ -22,7 +22,7 @@ mod words;
 pub use brief::brief;
 pub use compose::{Context, PassingSchedule, compose, worth_seeing};
 pub use html::html;
-pub use json::{Estimate, Summary, Verdict, json};
+pub use json::{Estimate, ExhaustedBefore, Summary, Verdict, json};
 pub use races::{Detail, RaceStory, races, races_json};
 pub use story::Story;
 pub use text::{TextOptions, text};

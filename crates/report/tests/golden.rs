@@ -9,7 +9,10 @@ mod races;
 
 use expect_test::{expect, expect_file};
 use program::{End, Op, Program, addr, finding, lock, schedule, step};
-use report::{Context, PassingSchedule, Story, Summary, TextOptions, Verdict, compose, html, json, text};
+use report::{
+    Context, ExhaustedBefore, PassingSchedule, Story, Summary, TextOptions, Verdict, compose, html, json,
+    text,
+};
 use trace::{Action, PhysAddr, PointKind, Schedule, Step, Taking, ThreadId, VirtAddr};
 
 fn t(number: u32) -> ThreadId {
@@ -434,6 +437,7 @@ fn for_machines() {
         seconds: 0.25,
         instructions: Some(3600),
         estimate: None,
+        exhausted_before: None,
         preemptions: Some(1),
         schedule: Some(&schedule),
         points: None,
@@ -447,6 +451,7 @@ fn for_machines() {
     expect![[r#"
         {
           "estimate": null,
+          "exhausted_before": null,
           "finding": {
             "facts": {
               "panic": {
@@ -475,7 +480,10 @@ fn for_machines() {
     .assert_eq(&pretty(&json(&summary)));
     (summary.verdict, summary.finding, summary.schedule, summary.preemptions) =
         (Verdict::Exhausted, None, None, None);
-    expect![[r#"{"verdict":"exhausted","scope":"points lock,create","finding":null,"interleavings":51,"seconds":0.25,"instructions":3600,"estimate":null,"preemptions":null,"schedule":null,"points":null}"#]].assert_eq(&json(&summary));
+    expect![[r#"{"verdict":"exhausted","scope":"points lock,create","finding":null,"interleavings":51,"seconds":0.25,"instructions":3600,"estimate":null,"exhausted_before":null,"preemptions":null,"schedule":null,"points":null}"#]].assert_eq(&json(&summary));
+    summary.exhausted_before = Some(ExhaustedBefore { preemptions: 2, words: 8, points: 3 });
+    let object: serde_json::Value = serde_json::from_str(&json(&summary)).unwrap();
+    assert_eq!(object["exhausted_before"], serde_json::json!({ "preemptions": 2, "words": 8, "points": 3 }));
 }
 
 #[test]

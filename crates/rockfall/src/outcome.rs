@@ -93,6 +93,7 @@ impl Outcome {
                 interleavings_max: forecast.interleavings_max,
                 seconds_left: forecast.seconds_left(self.seconds),
             }),
+            exhausted_before: None,
             preemptions: best.map(|found| found.preemptions as u32),
             schedule: best.map(|found| &found.schedule),
             points: None,

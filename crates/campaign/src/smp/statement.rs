@@ -3,7 +3,7 @@
 use crate::smp::plan::{Done, Part, Plan};
 use crate::words::counted;
 use guest::driving::multiprocessor::{Counters, STARVATION_INSTRUCTIONS, TICKS_CHOSEN_MAX};
-use report::grouped;
+use report::{ExhaustedBefore, grouped};
 use std::fmt::Write as _;
 use trace::Resolve;
 
@@ -144,7 +144,7 @@ fn exhausted(out: &mut String, plan: &Plan, ending: Ending) {
         }
         None if ending != Ending::Bug => {
             let _ = writeln!(out, "  exhausted: nothing; not even one preemption {places} ({known} so far)");
-            if let Some(before) = exhausted_before(&plan.done) {
+            if let Some(before) = last_exhausted(&plan.done).map(told) {
                 let _ = writeln!(out, "  {before}");
             }
         }
@@ -152,21 +152,34 @@ fn exhausted(out: &mut String, plan: &Plan, ending: Ending) {
     }
 }
 
-/// What had been exhausted when fewer words were known.
-fn exhausted_before(done: &[Done]) -> Option<String> {
+/// What had been exhausted when fewer words were known, unless more is exhausted now or there is a bug.
+#[must_use]
+pub fn exhausted_before(plan: &Plan, ending: Ending) -> Option<ExhaustedBefore> {
+    let counts = plan.exhausted.is_none() && !plan.complete && ending != Ending::Bug;
+    let (done, preemptions) = last_exhausted(&plan.done).filter(|_| counts)?;
+    Some(ExhaustedBefore { preemptions, words: done.words, points: done.points })
+}
+
+/// The last part that was exhausted, and its bound on preemptions; chance exhausts nothing.
+fn last_exhausted(done: &[Done]) -> Option<(&Done, u32)> {
     let last = done.iter().rev().find(|done| done.exhausted)?;
-    let bound = match last.part {
+    match last.part {
+        Part::Sweep => Some((last, 1)),
+        Part::Reduced { preemptions } => Some((last, preemptions)),
+        Part::Random => None,
+    }
+}
+
+fn told((done, preemptions): (&Done, u32)) -> String {
+    let Done { part, words, points, .. } = done;
+    let bound = match part {
         Part::Sweep => "one preemption".to_owned(),
-        Part::Reduced { preemptions } => {
-            format!("{preemptions} preemptions, up to the order of independent accesses")
-        }
-        Part::Random => return None,
+        _ => format!("{preemptions} preemptions, up to the order of independent accesses"),
     };
-    let Done { words, points, .. } = last;
     let before = if words == points { "them".to_owned() } else { format!("{points} of them") };
-    Some(format!(
+    format!(
         "exhausted when {words} were known, with others let in before accesses to {before}: at most {bound}"
-    ))
+    )
 }
 
 /// What was begun and did not come to its end.
@@ -211,14 +224,15 @@ mod tests {
         let done = |part, words, exhausted| Done { part, words, points: 3, interleavings: 9, exhausted };
         let reduced = |preemptions| Part::Reduced { preemptions };
         let mut all = vec![done(Part::Sweep, 5, false)];
-        assert_eq!(exhausted_before(&all), None);
+        assert_eq!(last_exhausted(&all), None);
         all.push(done(Part::Sweep, 8, true));
         all.push(done(reduced(2), 8, false));
         let told = "exhausted when 8 were known, with others let in before accesses to 3 of them: at most one preemption";
-        assert_eq!(exhausted_before(&all).as_deref(), Some(told));
+        assert_eq!(last_exhausted(&all).map(super::told).as_deref(), Some(told));
+        assert_eq!(last_exhausted(&all).map(|(done, preemptions)| (preemptions, done.words)), Some((1, 8)));
         all.push(done(reduced(2), 3, true));
         all.push(done(Part::Random, 9, false));
-        let told = exhausted_before(&all).expect("two preemptions");
+        let told = last_exhausted(&all).map(super::told).expect("two preemptions");
         assert!(
             told.contains("when 3 were known") && told.contains("before accesses to them: at most 2"),
             "{told}"

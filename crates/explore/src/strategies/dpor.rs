@@ -28,7 +28,7 @@
 use crate::execution::{Execution, Taken};
 use crate::footprint::{Footprint, LockOrder};
 use crate::history::{Closing, History, ReversibleRace};
-use crate::tree::{Node, Nodes, Reduction, Sleeper};
+use crate::tree::{Node, Nodes, Reduction, Siblings, Sleeper};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use trace::{Actor, ActorSet, ChoiceSet};
@@ -75,7 +75,7 @@ impl Dpor {
 
     /// Watches for races of an actor that would have to be tried, if it sleeps there.
     fn watch(&mut self, watch: SleeperWatch, path: &[Taken], nodes: &mut Nodes) {
-        let sleeps = nodes.list[watch.at].sleep.iter().any(|sleeper| sleeper.choice.actor == watch.actor);
+        let sleeps = nodes.list[watch.at].sleep().iter().any(|sleeper| sleeper.choice.actor == watch.actor);
         if sleeps && !self.watches.contains(&watch) {
             for later in watch.at + 1..self.history.len() {
                 self.check_watch(&watch, later, path, nodes);
@@ -85,7 +85,7 @@ impl Dpor {
     }
 
     fn check_watch(&self, watch: &SleeperWatch, later: usize, path: &[Taken], nodes: &mut Nodes) {
-        let sleep = nodes.list[watch.at].sleep.iter();
+        let sleep = nodes.list[watch.at].sleep().iter();
         let races: Vec<ReversibleRace> = sleep
             .filter(|sleeper| sleeper.choice.actor == watch.actor)
             .filter_map(|sleeper| {
@@ -140,7 +140,8 @@ impl Reduction for Dpor {
             let step = self.history.footprint(nodes.list.len() - 1);
             // Whoever ran is awake, too: all steps of an actor conflict with each other.
             let still = |sleeper: &&Sleeper| !sleeper.footprint.conflicts(step);
-            node.sleep = parent.sleep.iter().chain(&parent.done).filter(still).cloned().collect();
+            let sleep = parent.sleep().iter().chain(parent.done()).filter(still).cloned().collect();
+            node.siblings = Siblings::new(Vec::new(), sleep);
         }
         node.enabled.iter().filter(|&choice| !node.sleeps(choice)).collect()
     }

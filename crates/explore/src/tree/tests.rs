@@ -19,8 +19,7 @@ fn node(enabled: &[Choice], asleep: &[Choice]) -> Node {
         preemptions: 0,
         chosen: choice(1, 0),
         marked: std::iter::once(Actor::from(ThreadId(1))).collect(),
-        done: Vec::new(),
-        sleep: asleep.iter().copied().map(sleeper).collect(),
+        siblings: Siblings::new(Vec::new(), asleep.iter().copied().map(sleeper).collect()),
         ends: false,
         interleavings: 0,
     }

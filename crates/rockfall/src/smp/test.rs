@@ -14,7 +14,7 @@ use campaign::finding_file::FindingFile;
 use campaign::shorten::{Shortened, telling_is_late};
 use campaign::smp::narrate::narrate_until;
 use campaign::smp::plan::Plan;
-use campaign::smp::statement::{Ending, statement};
+use campaign::smp::statement::{Ending, exhausted_before, statement};
 use campaign::smp::target::{Booted, SmpTarget, comes_to_its_end};
 use detect::{Candidate, Detectors};
 use explore::{Found, World};
@@ -275,6 +275,7 @@ fn summary<'a>(plan: &Plan, ending: Ending, scope: &'a str, file: Option<&'a Fin
         seconds: plan.seconds(),
         instructions: None,
         estimate: None,
+        exhausted_before: exhausted_before(plan, ending),
         preemptions: file.map(|file| file.preemptions as u32),
         schedule: file.map(|file| &file.schedule),
         points: file.map(|file| &file.points),

@@ -13,14 +13,13 @@ fn nodes(path: &[Taken], asleep: &Taken) -> Nodes {
         preemptions: 0,
         chosen: taken.step.choice,
         marked: std::iter::once(taken.actor()).collect(),
-        done: Vec::new(),
-        sleep: Vec::new(),
+        siblings: None,
         ends: false,
         interleavings: 0,
     };
     let mut list: Vec<Node> = path.iter().map(node).collect();
     let footprint = Arc::new(Footprint::of(&asleep.step));
-    list[0].sleep.push(Sleeper { choice: asleep.step.choice, footprint });
+    list[0].siblings = Siblings::new(Vec::new(), vec![Sleeper { choice: asleep.step.choice, footprint }]);
     of(list)
 }
 
