@@ -9,7 +9,9 @@ mod races;
 
 use expect_test::{expect, expect_file};
 use program::{End, Op, Program, addr, finding, lock, schedule, step};
-use report::{Context, PassingSchedule, Story, Summary, TextOptions, Verdict, compose, html, json, text};
+use report::{
+    Awaited, Context, PassingSchedule, Story, Summary, TextOptions, Verdict, compose, html, json, text,
+};
 use trace::{Action, PhysAddr, PointKind, Schedule, Step, Taking, ThreadId, VirtAddr};
 
 fn t(number: u32) -> ThreadId {
@@ -168,7 +170,7 @@ fn story_of_kernel(
     preemptions: u32,
     passing: Option<PassingSchedule>,
     faults: &dyn Fn(&str) -> bool,
-    awaits: &dyn Fn(&str) -> Option<&'static str>,
+    awaits: &dyn Fn(&str) -> Option<Awaited>,
 ) -> Story {
     let schedule = schedule(steps);
     let context = Context {

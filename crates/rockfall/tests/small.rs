@@ -430,6 +430,8 @@ fn what_prints_without_end_is_an_endless_loop() {
         if kind == "endless-points" {
             assert_eq!(found["finding"]["facts"]["endless-points"]["points_max"], 1 << 16, "{found:#}");
         }
+        let look_at = found["finding"]["look_at"].as_str().expect("advice");
+        assert!(look_at.starts_with("It prints all the while, at last “") && !look_at.contains("list"), "{look_at}");
         let page = folder.join(format!("{test}.finding.html"));
         let bytes = std::fs::metadata(&page).expect("a page").len();
         assert!(bytes < 20_000_000, "{test} {points}: a page of {bytes} bytes");

@@ -533,15 +533,11 @@ impl Kernel {
         self.hooks.iter().any(|hook| offers(hook) && &*hook.name == function)
     }
 
-    /// What a function waits for, where that is no thread.
+    /// Whether a function waits for a device ([`Activity::Device`]), or for the clock ([`Activity::Sleep`]).
     #[must_use]
-    pub fn awaits(&self, function: &str) -> Option<&'static str> {
-        let named = self.hooks.iter().filter(|hook| &*hook.name == function);
-        named.into_iter().find_map(|hook| match hook.event {
-            HookEvent::Enter(Activity::Device) => Some("a device"),
-            HookEvent::Enter(Activity::Sleep) => Some("the clock"),
-            _ => None,
-        })
+    pub fn waits_for(&self, function: &str, what: Activity) -> bool {
+        let waits = |hook: &Hook| matches!(hook.event, HookEvent::Enter(activity) if activity == what);
+        self.hooks.iter().any(|hook| waits(hook) && &*hook.name == function)
     }
 
     /// Whether a function is where exceptions are told from.
