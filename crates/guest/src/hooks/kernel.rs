@@ -406,6 +406,8 @@ pub struct Kernel {
     /// The vector of the timer's interrupt, if that is known.
     pub timer_vector: Option<u8>,
     pub time_passes: TimePasses,
+    /// The kernel's clock, where ticks that bring a thread to the processor do not count.
+    pub clock: Vec<Range<u64>>,
     /// The idle thread, or a condition for being idle.
     pub idle_thread: Option<Expression>,
     /// Over `t`.
