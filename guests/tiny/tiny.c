@@ -15,8 +15,11 @@
  * ENDLESS: workers count for ever, and wait for nobody.
  * NAP: thread 1 sleeps instead of waiting for the workers; how long, is long enough on any machine.
  * DOZE: the same, by yielding until the clock has come.
+ * ALARM: workers sleep first, each until a time of its own, and panic if they do not wake in that order. Who sleeps is woken when
+ * its time has come, not by each tick.
  * SPIN: the lock around the sum is waited for in a loop, with interrupts on.
  * LONG: workers have much to do first. LONG_ROUNDS: how often they go round for it.
+ * WIPE: workers go over much memory first, page by page, with interrupts off.
  * BLOCKS: workers allocate a block from a heap that gets its pages from another one and keeps them.
  * RESULT: the end of the test tells whether the sum is right, instead of panicking. (Annotated.)
  * FLAG: the sum is protected by a flag that ticks respect instead of by the lock. (Annotated.) FLAG_UNHEEDED: they do not.
@@ -359,7 +362,13 @@ HOOKED void tick(void)
     outb(0x20, 0x20);
     acquire(&table);
     ticks++;
+#ifdef ALARM
+    for (int i = 0; i < THREADS; i++)
+        if (threads[i].gift == ticks)
+            wake(&threads[i]);
+#else
     wake((const void *)&ticks);
+#endif
     release(&table);
 #ifndef FLAG_UNHEEDED
     if (undisturbed)
@@ -392,6 +401,11 @@ HOOKED void nap(int length)
 #ifdef DOZE
     for (int end = now() + length; now() < end;)
         yield();
+#elif defined(ALARM)
+    acquire(&table);
+    current->gift = ticks + length;
+    sleep_for(current);
+    release(&table);
 #else
     acquire(&table);
     for (int end = ticks + length; ticks < end;)
@@ -499,6 +513,13 @@ HOOKED void block_free(void *block)
 
 void work(void)
 {
+#ifdef ALARM
+    static volatile int woken;
+    /* The time is asked for here and once more in nap(). */
+    nap(40 + current->id - now());
+    if (woken++ != current->id - 2)
+        panic("woken out of order");
+#endif
 #ifdef CLOCK
     for (int start = now(); now() - start < 3;)
         ;
@@ -517,6 +538,15 @@ void work(void)
 #endif
     for (volatile int i = 0; i < LONG_ROUNDS; i++)
         ;
+#endif
+#ifdef WIPE
+    interrupts_off();
+    for (volatile char *page = (volatile char *)0x800000; page < (volatile char *)0x1000000; page += 4096) {
+        *page = 1;
+        for (volatile int i = 0; i < 6000; i++)
+            ;
+    }
+    interrupts_on();
 #endif
 #ifdef BLOCKS
     block_free(block_alloc(32));

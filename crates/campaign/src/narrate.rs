@@ -7,7 +7,8 @@ use detect::{Finding, FindingKind, Limits};
 use explore::strategies::replay;
 use explore::{End, Execution, World};
 use guest::elf::objects::Objects;
-use report::{Context, PassingSchedule, Story, compose, worth_seeing};
+use guest::hooks::kernel::{Activity, Kernel};
+use report::{Awaited, Context, PassingSchedule, Story, compose, worth_seeing};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -100,12 +101,18 @@ where
         plumbing: &|function| target.kernel.is_plumbing(function),
         blocking: &|function| target.kernel.is_blocking(function),
         yields: &|function| target.kernel.is_yield(function),
-        awaits: &|function| target.kernel.awaits(function),
+        awaits: &|function| awaited(&target.kernel, function),
         faults: &|function| target.kernel.is_fault_handler(function),
         program: target.kernel.tested.is_some(),
         ..file.context(&points, &replay)
     };
     Ok(Some(compose(&steps, &finding, &names, &|file| target.source(file), &context)))
+}
+
+/// What a function waits for, where that is no thread.
+fn awaited(kernel: &Kernel, function: &str) -> Option<Awaited> {
+    let kinds = [(Activity::Device, Awaited::Device), (Activity::Sleep, Awaited::Clock)];
+    kinds.into_iter().find_map(|(activity, what)| kernel.waits_for(function, activity).then_some(what))
 }
 
 impl FindingFile {

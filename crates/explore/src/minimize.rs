@@ -8,7 +8,8 @@
 //! few preemptions shows it. The nearest passing schedule ([`nearest_passing`]) leaves the failing one as
 //! late as possible: going back from its end, every other choice is tried with the running thread kept from
 //! there on. One in which the test is over before everybody has ended may pass for that reason alone: it is
-//! taken only if there is no other.
+//! taken only if there is no other, and never where the failing one had come to the whole end, as with a leak, nor where
+//! somebody whom the finding is about could still have gone on.
 //!
 //! Two findings are the same if their signatures are. The work ends after a number of executions, or when the
 //! caller says so.
@@ -21,7 +22,7 @@ use crate::strategies::{PreemptionBound, Replay};
 use crate::verdict::Found;
 use crate::workers::Workers;
 use crate::world::{Observer, World};
-use detect::{Limits, Signature};
+use detect::{Finding, Limits, Signature};
 use serde::{Deserialize, Serialize};
 use trace::{Action, Actor, Choice, ChoiceSet, PointSet, Schedule, StepEnd, Subject};
 
@@ -171,6 +172,17 @@ fn ends_alone(execution: &Execution) -> bool {
     !execution.path.last().is_some_and(early)
 }
 
+/// Whether somebody whom the finding is about could have gone on when the test was over.
+fn leaves_somebody(execution: &Execution, failing: &[Taken], finding: &Finding) -> bool {
+    let about = |thread| finding.thread == thread || finding.sides.iter().any(|side| side.thread == thread);
+    let actors: Vec<Actor> =
+        failing.iter().filter(|taken| about(taken.step.thread)).map(Taken::actor).collect();
+    execution.path.last().is_some_and(|last| {
+        let mut others = last.enabled.iter().map(|other| other.actor).filter(|other| *other != last.actor());
+        others.any(|other| actors.contains(&other))
+    })
+}
+
 struct Minimizing<'a> {
     signature: Signature,
     best: Found,
@@ -272,6 +284,8 @@ impl Minimizing<'_> {
         // Passes, but the test was over before those who could still run: what they would have done is not
         // known.
         let mut cut_short = None;
+        let ends = |event: &trace::Event| event.action == Action::TestEnd { alone: true };
+        let to_the_end = failing.last().is_some_and(|taken| taken.step.events.iter().any(ends));
         for parts_at in (0..failing.len()).rev() {
             let taken = &failing[parts_at];
             let mut others: Vec<Choice> =
@@ -290,7 +304,9 @@ impl Minimizing<'_> {
                     if ends_alone(execution) {
                         return Some(passing);
                     }
-                    cut_short.get_or_insert(passing);
+                    if !to_the_end && !leaves_somebody(execution, &failing, &self.best.finding) {
+                        cut_short.get_or_insert(passing);
+                    }
                 }
             }
         }

@@ -151,6 +151,29 @@ fn a_test_that_ends_before_others_is_not_what_passing_means() {
     );
 }
 
+/// The second thread fails in every order; a test that ends before it does so has not passed.
+#[test]
+fn what_always_fails_has_no_passing_schedule() {
+    check(
+        "end | read0 assert1",
+        "everywhere",
+        expect![[r#"
+            panic: 0 preemptions -> 0, no fewer
+            fails  t1
+        "#]],
+    );
+    // Whoever is left has nothing to do with it.
+    check(
+        "write0=1 join1 end | read0 assert0 | join0 point1",
+        "everywhere",
+        expect![[r#"
+            panic: 1 preemptions -> 0, no fewer
+            fails  t0*2 t2 t1
+            passes t1 t2 t0*2 (parts at 0)
+        "#]],
+    );
+}
+
 #[test]
 fn lost_update() {
     check(

@@ -597,3 +597,22 @@ fn annotations_have_the_numbers_of_the_header() {
     assert_eq!(cpuids(&["-O1", "-Wall", "-Werror"]), 3);
     assert_eq!(cpuids(&["-O1", "-DROCKFALL_OFF"]), 0);
 }
+
+/// What the kernels say when a test has failed, or a program was killed, is a finding.
+#[test]
+fn what_kernels_say_of_failures_is_a_finding() {
+    let patterns = |name: &str| -> Vec<String> {
+        let text = std::fs::read_to_string(Path::new("../../kernels").join(name)).expect("it is there");
+        let table: toml::Table = text.parse().expect("TOML");
+        let console = table["console"].as_array().expect("a list").iter();
+        console.map(|console| console["pattern"].as_str().expect("text").to_string()).collect()
+    };
+    for (name, line) in [
+        ("xv6.toml", "pid 5 cat: trap 14 err 5 on cpu 0 eip 0x1b addr 0xffffffff--kill proc"),
+        ("xv6.toml", "mytest: FAIL 2 bytes"),
+        ("pintos.toml", "(alarm-single) FAIL: thread 0 woke up out of order (20 > 10)!"),
+        ("pintos.toml", "(child) wait(exec()): FAILED"),
+    ] {
+        assert!(patterns(name).iter().any(|pattern| line.contains(pattern)), "{name}: {line}");
+    }
+}

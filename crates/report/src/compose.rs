@@ -19,7 +19,7 @@ use sides::rounds;
 
 use crate::classes;
 use crate::story::{End, EndKind, Excerpt, Lane, Place, Row, Story, Thread};
-use crate::words::Facts;
+use crate::words::{self, Facts};
 use detect::{Finding, FindingKind};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +34,23 @@ pub struct PassingSchedule {
     pub schedule: Schedule,
     /// How many choices both executions begin with.
     pub common: usize,
+}
+
+/// What a thread can wait for beside other threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Awaited {
+    Device,
+    Clock,
+}
+
+impl Awaited {
+    /// In words that follow "waits for".
+    pub(crate) const fn in_words(self) -> &'static str {
+        match self {
+            Awaited::Device => "a device",
+            Awaited::Clock => "the clock",
+        }
+    }
 }
 
 /// What is known beside the steps.
@@ -59,8 +76,8 @@ pub struct Context<'a> {
     pub blocking: &'a dyn Fn(&str) -> bool,
     /// Whether a function offers the processor to others.
     pub yields: &'a dyn Fn(&str) -> bool,
-    /// What a function waits for, where that is no thread: "a device", "the clock".
-    pub awaits: &'a dyn Fn(&str) -> Option<&'static str>,
+    /// What a function waits for, where that is no thread.
+    pub awaits: &'a dyn Fn(&str) -> Option<Awaited>,
     /// Whether a function handles exceptions.
     pub faults: &'a dyn Fn(&str) -> bool,
     /// Whether a program is under test, not the kernel.
@@ -186,6 +203,7 @@ impl<'a> Composer<'a> {
             forgotten: self.forgotten(&drafts),
             premature,
             preempted_row: preempted.map(|row| row + 1),
+            printed: Self::printed(&drafts),
             noticed,
             stale,
         };
@@ -236,6 +254,19 @@ impl<'a> Composer<'a> {
             made_ready.is_some() && made_ready > ran
         });
         forgotten.map(|thread| thread.to_string()).collect()
+    }
+
+    /// The last line, if the second half of the rows prints many.
+    fn printed(drafts: &[Draft<'_>]) -> Option<String> {
+        let lines =
+            drafts[drafts.len() / 2..].iter().flat_map(|draft| &draft.events).filter_map(
+                |event| match &event.action {
+                    Action::Console { line } => Some(line),
+                    _ => None,
+                },
+            );
+        let lines: Vec<&String> = lines.collect();
+        lines.last().filter(|_| lines.len() >= words::ENDLESS_LINES).map(|line| line.trim_end().to_string())
     }
 
     /// Threads that ran or that the finding is about, by number.

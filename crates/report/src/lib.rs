@@ -20,7 +20,7 @@ mod watched;
 mod words;
 
 pub use brief::brief;
-pub use compose::{Context, PassingSchedule, compose, worth_seeing};
+pub use compose::{Awaited, Context, PassingSchedule, compose, worth_seeing};
 pub use html::html;
 pub use json::{Estimate, ExhaustedBefore, Summary, Verdict, json};
 pub use races::{Detail, RaceStory, races, races_json};

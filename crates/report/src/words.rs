@@ -28,11 +28,16 @@ pub struct Facts<'a> {
     pub premature: String,
     /// The block nearest to an address that was freed and is no block.
     pub near: Option<String>,
+    /// The line that was printed last, if much was printed towards the end ([`ENDLESS_LINES`]).
+    pub printed: Option<String>,
     /// A sentence about what was read where the thread gave up.
     pub noticed: String,
     /// A sentence about what was read before the preemption of `preempted_row` and changed after it.
     pub stale: String,
 }
+
+/// A loop in whose last rows as many lines are printed is taken to print for ever.
+pub const ENDLESS_LINES: usize = 8;
 
 /// How many lost blocks, or places of a loop, a headline names.
 const NAMED_MAX: usize = 3;

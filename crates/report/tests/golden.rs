@@ -10,8 +10,8 @@ mod races;
 use expect_test::{expect, expect_file};
 use program::{End, Op, Program, addr, finding, lock, schedule, step};
 use report::{
-    Context, ExhaustedBefore, PassingSchedule, Story, Summary, TextOptions, Verdict, compose, html, json,
-    text,
+    Awaited, Context, ExhaustedBefore, PassingSchedule, Story, Summary, TextOptions, Verdict, compose, html,
+    json, text,
 };
 use trace::{Action, PhysAddr, PointKind, Schedule, Step, Taking, ThreadId, VirtAddr};
 
@@ -171,7 +171,7 @@ fn story_of_kernel(
     preemptions: u32,
     passing: Option<PassingSchedule>,
     faults: &dyn Fn(&str) -> bool,
-    awaits: &dyn Fn(&str) -> Option<&'static str>,
+    awaits: &dyn Fn(&str) -> Option<Awaited>,
 ) -> Story {
     let schedule = schedule(steps);
     let context = Context {

@@ -189,6 +189,37 @@ fn variants() {
     }
 }
 
+/// Ticks by which Rockfall brings a thread to the processor are no time for those who sleep, where the description names
+/// the clock.
+#[test]
+fn ticks_for_others_are_no_time() {
+    let idle = "vector = 0x20\ntime-passes = \"when-idle\"";
+    let held = format!("{idle}\nclock = \"ticks\"");
+    // The clock is no memory that threads share, so reduction would not look for it.
+    let by_chance = ["--strategy", "random", "--points", "irq-on,within:work", "--budget"];
+    for (change, verdict, budget) in [(idle, "bug", "120s"), (&held, "bounded", "3s")] {
+        let folder = folder(&format!("alarm-{verdict}"));
+        let kernel = guests::tiny::build(&["ALARM", "ROCKFALL_OFF"], &folder)
+            .unwrap_or_else(|error| panic!("{error}"));
+        let description = guests::tiny::DESCRIPTION.replace("vector = 0x20", change);
+        std::fs::write(folder.join("k.toml"), description).expect("written");
+        let target = [
+            "explore",
+            kernel.to_str().expect("UTF-8"),
+            "-k",
+            "k.toml",
+            "-t",
+            "2",
+            "--no-minimise",
+            "--json",
+        ];
+        let (found, _) = rockfall(&folder, &[&target[..], &by_chance[..], &[budget]].concat());
+        assert_eq!(found["verdict"], verdict, "{change}: {found:#}");
+        let panics = found["finding"]["summary"].to_string().contains("woken out of order");
+        assert_eq!(panics, verdict == "bug", "{found:#}");
+    }
+}
+
 /// A loop that looks at the clock and that no time ends is found all the same.
 #[test]
 fn a_loop_that_no_time_ends() {
@@ -237,6 +268,38 @@ fn long_steps() {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(text.contains(says), "{text}");
     }
+}
+
+/// What `doctor` says of a build with a description, and its exit code.
+fn examined(name: &str, macros: &[&str], description: &str) -> (String, Option<i32>) {
+    let folder = folder(&format!("doctor-{name}"));
+    let kernel = guests::tiny::build(macros, &folder).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::write(folder.join("k.toml"), description).expect("written");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rockfall"));
+    command.arg("doctor").arg(&kernel).args(["-k", "k.toml", "-t", "2"]);
+    let output = command.current_dir(&folder).output().expect("the command starts");
+    (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
+}
+
+/// Whoever goes over much memory comes to an end of it, though it takes longer than anybody may for nothing.
+#[test]
+fn what_goes_over_memory_is_no_endless_loop() {
+    let (text, code) = examined("wipe", &["WIPE", "ROCKFALL_OFF"], guests::tiny::DESCRIPTION);
+    assert!(code == Some(0) && text.contains("the test ran to its end"), "{text}");
+}
+
+/// Threads that begin elsewhere than in the switch are never seen to run, if nobody says where: that is what is missing,
+/// not time.
+#[test]
+fn where_threads_begin_is_missed_at_once() {
+    let description = guests::tiny::DESCRIPTION.replace("switch-ends = [\"enter thread_begin\"]\n", "");
+    assert_ne!(description, guests::tiny::DESCRIPTION);
+    let (text, code) = examined("no-ends", &["ROCKFALL_OFF"], &description);
+    let line = 1 + description.lines().position(|line| line.starts_with("switch = ")).expect("a line");
+    let says = format!(
+        "wrong   k.toml:{line}: switches began and were not seen to end: say in 'functions.switch-ends'"
+    );
+    assert!(code == Some(2) && text.contains(&says) && !text.contains("budget"), "{text}");
 }
 
 /// The machine has the memory that the description says the kernel takes for granted, unless it is told

@@ -331,7 +331,18 @@ pub fn start(kernel: &Arc<Kernel>, file: &[u8], setup: &Setup) -> Result<Started
     }
     let population = (!kernel.test.end_hooked && !annotated).then_some(population);
     if let Err(end) = boot.subject.take_control(population) {
-        return Err(boot.failed("taking control at the start of the test", format!("{end:?}")));
+        let how = match (&end, boot.subject.held_inside()) {
+            (StepEnd::NoProgress { instructions }, Some(function)) => format!(
+                "still inside of 'functions.{function}' after {instructions} instructions in which ticks could have come; say in \
+                 'functions.switch-ends' where a thread goes on that does not come out of 'functions.switch', such as the first \
+                 function of a new thread"
+            ),
+            (StepEnd::NoProgress { instructions }, None) => {
+                format!("{instructions} instructions in which no tick could come")
+            }
+            (end, _) => format!("{end:?}"),
+        };
+        return Err(boot.failed("taking control at the start of the test", how));
     }
     let scope = scope(kernel, &boot.subject.tracker, &boot.subject.machine);
     boot.subject.tracker.scheduling.words = None;

@@ -105,7 +105,11 @@ const TURN_TICKS_FIRST: u32 = 8;
 /// The most instructions of a step without a preemption point, unless [`Subject::limit_step`] says otherwise.
 pub const STEP_INSTRUCTIONS_MAX: u64 = 50_000_000;
 /// How many instructions a kernel may take from one tick to where the next could be taken, unless it is allowed more.
-const UNINTERRUPTIBLE_INSTRUCTIONS_MAX: u64 = 10_000_000;
+const UNINTERRUPTIBLE_INSTRUCTIONS_MAX: u64 = 100_000_000;
+/// Who has run for too long is asked every so many instructions whether it has come to memory that it had not written before, as
+/// when a program's memory is freed page by page; that comes to an end.
+const GROWTH_INSTRUCTIONS: u64 = 10_000_000;
+const GROWTH_BYTES_MIN: usize = 64 << 10;
 /// How many instructions an idle kernel may take to halt; one that has not by then does not halt when it is
 /// idle.
 const IDLE_INSTRUCTIONS_MAX: u64 = 20_000;
@@ -178,6 +182,9 @@ struct StepLimits {
     instructions_max: u64,
     /// This many instructions are never too many.
     instructions_allowed: u64,
+    /// A step with more instructions than this inside of a change of threads, where ticks could come all the while, makes no
+    /// progress either.
+    held_max: u64,
 }
 
 /// Copies to try things on, kept for the next time, and what was found out by that.
@@ -230,6 +237,28 @@ impl Clone for Uniprocessor {
     }
 }
 
+/// How much memory has been written since somebody had run for too long.
+#[derive(Default)]
+struct Growth {
+    /// The machine as it was then.
+    began: Option<Box<Machine>>,
+    bytes: usize,
+}
+
+impl Growth {
+    /// Whether the guest has written much that it had not written before when this was asked last. The first time it has.
+    fn goes_on(&mut self, machine: &Machine) -> bool {
+        let Some(began) = &self.began else {
+            self.began = Some(Box::new(machine.clone()));
+            return true;
+        };
+        let bytes = machine.memory.bytes_apart(&began.memory);
+        let grown = bytes >= self.bytes + GROWTH_BYTES_MIN;
+        self.bytes = bytes;
+        grown
+    }
+}
+
 impl Uniprocessor {
     pub(crate) fn new(machine: Machine, tracker: Tracker, builder: StepBuilder) -> Self {
         Self {
@@ -244,6 +273,7 @@ impl Uniprocessor {
                 cancellation: Cancellation::default(),
                 instructions_max: STEP_INSTRUCTIONS_MAX,
                 instructions_allowed: 0,
+                held_max: u64::MAX,
             },
             builder,
             stops: Stops::default(),
@@ -260,6 +290,12 @@ impl Uniprocessor {
     pub fn allow_step(&mut self, instructions: u64) {
         self.limits.instructions_allowed = instructions;
         self.limits.instructions_max = self.limits.instructions_max.max(instructions);
+    }
+
+    /// Gives up a step early that stays inside of a change of threads, as the description has it, although ticks could come:
+    /// what ends the change is missing in it.
+    pub(crate) fn limit_held(&mut self, instructions: u64) {
+        self.limits.held_max = instructions;
     }
 
     /// Instructions between whose iterations the machine stops with the points of the last step, see
@@ -430,8 +466,12 @@ impl Uniprocessor {
 
     /// Runs until the kernel could take a tick, whoever is running then.
     fn run_until_interruptible(&mut self, signals: &mut Vec<Signal>) -> Result<(), StepEnd> {
-        let most = self.uninterruptible_max();
+        let mut most = self.uninterruptible_max();
         let mut left = most;
+        let mut growth = Growth::default();
+        let mut held = 0;
+        // What one stop means is acted on once.
+        let mut now = Vec::new();
         while !self.interruptible() {
             let interrupts_on = self.machine.interrupts_enabled(self.cpu());
             let (until, chunk) = match interrupts_on {
@@ -443,12 +483,23 @@ impl Uniprocessor {
             };
             let before = self.machine.instructions();
             let stop = self.run(until, chunk.min(left));
-            left = left.saturating_sub(self.machine.instructions() - before).max(1);
+            let ran = self.machine.instructions() - before;
+            held = if self.held_inside().is_some() { held + ran } else { 0 };
+            if held > self.limits.held_max {
+                return Err(StepEnd::NoProgress { instructions: held });
+            }
+            left = left.saturating_sub(ran).max(1);
             if left == 1 {
-                return Err(StepEnd::NoProgress { instructions: most });
+                if !growth.goes_on(&self.machine) {
+                    return Err(StepEnd::NoProgress { instructions: most });
+                }
+                most += GROWTH_INSTRUCTIONS;
+                left = GROWTH_INSTRUCTIONS;
             }
             let halted = stop == Stop::Halt;
-            self.handle(stop, signals)?;
+            let handled = self.handle(stop, &mut now);
+            signals.append(&mut now);
+            handled?;
             if halted {
                 return Ok(());
             }

@@ -201,6 +201,9 @@ tables! {
         vector: Option<Spanned<u8>>,
         /// When time passes for those who wait for it.
         time_passes: TimePasses,
+        /// Variables that count ticks: where time passes only when everybody waits, ticks that bring a thread to the
+        /// processor do not count.
+        clock: Option<Names>,
     }
 
     /// Lists of functions; to be inside one of them means something.

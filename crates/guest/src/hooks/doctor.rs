@@ -24,6 +24,10 @@ const STEPS_MAX: usize = 1 << 16;
 /// The most steps until a tick is needed.
 const STEPS_TO_TICK_MAX: usize = 10_000;
 
+/// How many instructions a kernel may run inside of a change of threads while ticks could come: no kernel takes that long
+/// for it, and where hooks fire all the time they take seconds.
+const HELD_INSTRUCTIONS_MAX: u64 = 1 << 19;
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Severity {
     /// The description cannot be right: nothing that is found with it can be trusted.
@@ -93,19 +97,28 @@ struct TestRun {
 #[must_use]
 pub fn examine(started: &Started) -> Examination {
     let mut run = run_test(started);
+    let mut strange = std::mem::take(&mut run.strange);
     let subject = &run.subject;
     let kernel = subject.kernel().clone();
-    let mut advice = vec![ending(&kernel, &run)];
     let finished = matches!(run.end, Some((_, StepEnd::Finished, _)));
+    let unseen = !kernel.annotations && (!finished || !strange.is_empty()) && ends_unseen(subject);
+    let mut advice = vec![ending(&kernel, &run)];
+    if unseen {
+        // Where that contradicts the rest, whoever runs is taken for somebody else: nothing else that was seen means
+        // anything. Without a contradiction a kernel that hangs may have left them unfinished.
+        let complain = if strange.is_empty() { doubtful } else { wrong };
+        strange.clear();
+        advice = vec![complain(line_of(&kernel, is_switch), UNSEEN_ENDS.into())];
+    }
     let left = left_runnable(subject).filter(|thread| !run.ran.contains(thread)).count();
     let mut fired = subject.tracker.evidence.fired.as_deref().cloned().unwrap_or_default();
     if ticks_seen(subject) == 0 {
-        for (hook, times) in interrupted(started, &mut run.strange).iter().flat_map(|fired| fired.iter()) {
+        for (hook, times) in interrupted(started, &mut strange).iter().flat_map(|fired| fired.iter()) {
             fired.entry(*hook).or_insert(*times);
         }
     }
     // One complaint of each kind is enough.
-    let mut kinds: Vec<&Strange> = run.strange.iter().collect();
+    let mut kinds: Vec<&Strange> = strange.iter().collect();
     kinds.dedup_by_key(|strange| std::mem::discriminant(*strange));
     advice.extend(kinds.into_iter().map(|strange| strange.advice(&kernel)));
     advice.extend(kernel.cautions.iter().map(|caution| failed(Some(caution.line), caution.message.clone())));
@@ -132,6 +145,7 @@ pub fn examine(started: &Started) -> Examination {
 /// Runs the test once, everybody in turn, and looks for what is strange on the way.
 fn run_test(started: &Started) -> TestRun {
     let mut subject = started.subject.clone();
+    subject.limit_held(HELD_INSTRUCTIONS_MAX);
     let points = PointSet::default();
     let (mut steps, mut ticks, mut instructions) = (0, 0, 0);
     let mut strange = BTreeSet::new();
@@ -453,15 +467,8 @@ fn blocks(step: &Step, strange: &mut BTreeSet<Strange>) {
 /// The advice for a test that went by without a place where a tick could be tried.
 fn never_began(subject: &Uniprocessor) -> Advice {
     let kernel = subject.kernel();
-    let begun = times(subject, |event| matches!(event, HookEvent::Enter(Activity::Switch)));
-    let ended =
-        times(subject, |event| matches!(event, HookEvent::Leave(Activity::Switch) | HookEvent::SwitchEnd));
-    let (line, why) = if begun > ended + 1 {
-        let line = line_of(kernel, |event| matches!(event, HookEvent::Enter(Activity::Switch)));
-        (
-            line,
-            "switches began and were not seen to end: say in 'functions.switch-ends' where new threads begin",
-        )
+    let (line, why) = if ends_unseen(subject) {
+        (line_of(kernel, is_switch), UNSEEN_ENDS)
     } else if !subject.tracker.preemption_allowed(&subject.machine) {
         (
             kernel.lines.allowed,
@@ -475,6 +482,32 @@ fn never_began(subject: &Uniprocessor) -> Advice {
         )
     };
     wrong(line, format!("the test went by and no thread could be chosen anywhere: {why}"))
+}
+
+const UNSEEN_ENDS: &str = "switches began and were not seen to end: say in 'functions.switch-ends' where a thread goes on that \
+                           does not come out of 'functions.switch', such as the first function of a new thread";
+
+fn is_switch(event: &HookEvent) -> bool {
+    matches!(event, HookEvent::Enter(Activity::Switch))
+}
+
+/// Whether threads have taken the processor without coming out of a switch. Whoever gives it away goes in, and
+/// somebody else comes out; several functions may be on the way, each of which is gone through.
+fn ends_unseen(subject: &Uniprocessor) -> bool {
+    let kernel = subject.kernel();
+    let fired = |is: &dyn Fn(&Hook) -> bool| -> u64 {
+        let all = subject.tracker.evidence.fired.iter().flat_map(|fired| fired.iter());
+        all.filter(|(hook, _)| is(kernel.hook(**hook))).map(|(_, times)| times).sum()
+    };
+    let begins = fired(&|hook| matches!(hook.event, HookEvent::SwitchEnd));
+    kernel.hooks.iter().filter(|hook| is_switch(&hook.event)).any(|entered| {
+        let ins = fired(&|hook| is_switch(&hook.event) && hook.name == entered.name);
+        let outs = fired(&|hook| {
+            matches!(hook.event, HookEvent::Leave(Activity::Switch)) && hook.name == entered.name
+        });
+        // The first stack of all may be left for good, and the last switch be on its way.
+        ins > outs + begins + 2
+    })
 }
 
 fn ticks_seen(subject: &Uniprocessor) -> u64 {
@@ -508,6 +541,7 @@ fn go_on(
 /// give way by themselves needs no tick; one is needed where another thread is chosen in between.
 fn interrupted(started: &Started, strange: &mut BTreeSet<Strange>) -> Option<Arc<BTreeMap<HookId, u64>>> {
     let mut subject = started.subject.clone();
+    subject.limit_held(HELD_INSTRUCTIONS_MAX);
     let rules = [PointRule::Lock, PointRule::Unlock, PointRule::InterruptsOn].into();
     let points = PointSet { rules, ..PointSet::default() };
     for _ in 0..STEPS_TO_TICK_MAX {

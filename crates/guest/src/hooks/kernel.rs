@@ -406,6 +406,8 @@ pub struct Kernel {
     /// The vector of the timer's interrupt, if that is known.
     pub timer_vector: Option<u8>,
     pub time_passes: TimePasses,
+    /// The kernel's clock, where ticks that bring a thread to the processor do not count.
+    pub clock: Vec<Range<u64>>,
     /// The idle thread, or a condition for being idle.
     pub idle_thread: Option<Expression>,
     /// Over `t`.
@@ -533,15 +535,11 @@ impl Kernel {
         self.hooks.iter().any(|hook| offers(hook) && &*hook.name == function)
     }
 
-    /// What a function waits for, where that is no thread.
+    /// Whether a function waits for a device ([`Activity::Device`]), or for the clock ([`Activity::Sleep`]).
     #[must_use]
-    pub fn awaits(&self, function: &str) -> Option<&'static str> {
-        let named = self.hooks.iter().filter(|hook| &*hook.name == function);
-        named.into_iter().find_map(|hook| match hook.event {
-            HookEvent::Enter(Activity::Device) => Some("a device"),
-            HookEvent::Enter(Activity::Sleep) => Some("the clock"),
-            _ => None,
-        })
+    pub fn waits_for(&self, function: &str, what: Activity) -> bool {
+        let waits = |hook: &Hook| matches!(hook.event, HookEvent::Enter(activity) if activity == what);
+        self.hooks.iter().any(|hook| waits(hook) && &*hook.name == function)
     }
 
     /// Whether a function is where exceptions are told from.

@@ -1,8 +1,9 @@
 //! One ATA channel with up to two disks, by programmed input and output.
 //!
 //! Contract: a command is busy for a fixed time, then moves data a sector at a time through the data port;
-//! `irq` is the channel's line. A missing second disk is answered by the first with zeros; a channel without
-//! disks floats high. Source: ATA/ATAPI-6 (T13 1410D), PIO data-in, PIO data-out and non-data protocols. Not
+//! `irq` is the channel's line. A disk that is missing reads as zeros, also where the channel has none at all:
+//! a kernel that looks for disks waits until nobody is busy, which a channel that floated high would seem to be for ever
+//! (the standard has the host pull that line down). Source: ATA/ATAPI-6 (T13 1410D), PIO data-in, PIO data-out and non-data protocols. Not
 //! modelled: DMA, 48-bit addresses, packet devices; such commands are aborted, as a disk without them does.
 
 use super::disk::{Disk, SECTOR_SIZE};
@@ -379,7 +380,7 @@ impl Ide {
     /// The data port: `size` bytes, lowest first.
     pub fn data_read(&mut self, size: u8, micros: u64) -> u32 {
         if !matches!(self.state, State::Reading(_) | State::Identified) {
-            return if self.empty() { !0 } else { 0 };
+            return 0;
         }
         let mut bytes = [0; 4];
         for byte in bytes.iter_mut().take(usize::from(size)) {
@@ -407,10 +408,7 @@ impl Ide {
 
     /// Registers 1 to 7 of the command block, and 8 for the alternate status.
     pub fn port_read(&mut self, register: u16) -> u8 {
-        if self.empty() {
-            return 0xff;
-        }
-        if self.disk(self.unit()).is_none() && register != 6 {
+        if self.empty() || self.disk(self.unit()).is_none() && register != 6 {
             return 0;
         }
         match register {
@@ -584,7 +582,7 @@ mod tests {
         assert_eq!((ide.port_read(7), ide.irq(), ide.next_micros()), (0, false, None));
         let mut nothing = Ide::new([None, None]);
         nothing.port_write(2, 0x55, 0);
-        assert_eq!((nothing.port_read(7), nothing.port_read(2)), (0xff, 0xff));
+        assert_eq!((nothing.port_read(7), nothing.port_read(2), nothing.data_read(2, 0)), (0, 0, 0));
     }
 
     #[test]

@@ -90,11 +90,21 @@ impl Class for EndlessPoints {
 
 fn advice(facts: &Facts<'_>) -> String {
     let (since, stale) = (facts.since(), &facts.stale);
-    if facts.alone() {
+    if let Some(line) = &facts.printed {
         return format!(
-            "What must change for the loop in {} to end, and who would change it? A list that another thread bent into \
-             a ring is a common cause.{}{since}{stale}",
+            "It prints all the while, at last “{line}”: is the loop in {} meant to end, and how far has it come? A test \
+             must come to its end by itself.{}{since}{stale}",
             facts.place.in_words(),
+            facts.noticed
+        );
+    }
+    if facts.alone() {
+        // Where nothing that it reads was written by others, nobody bent anything.
+        let cause = " A list that another thread bent into a ring is a common cause.";
+        return format!(
+            "What must change for the loop in {} to end, and who would change it?{}{}{since}{stale}",
+            facts.place.in_words(),
+            if facts.noticed.is_empty() { "" } else { cause },
             facts.noticed
         );
     }

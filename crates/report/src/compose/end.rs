@@ -1,7 +1,7 @@
 //! Why a row of the story ends where it does, in words.
 
 use super::draft::{Draft, SightedAccess};
-use super::{Composer, passing};
+use super::{Awaited, Composer, passing};
 use crate::classes;
 use crate::story::{End, EndKind, Note, NoteKind, Place};
 use detect::{FindingKind, Wait};
@@ -12,12 +12,11 @@ impl<'a> Composer<'a> {
     pub(super) fn gave_way(&self, draft: &Draft<'_>, to: Option<ThreadId>) -> End {
         let (kind, text) = match (draft.stopped.as_ref(), to) {
             (Some(Action::Exit), _) => (EndKind::Exited, "ends".to_string()),
-            (Some(Action::Block { lock: None, owner: None }), _) if self.awaits(&draft.stack).is_some() => {
-                let what = self.awaits(&draft.stack).unwrap_or_default();
-                (EndKind::Blocked, format!("waits for {what}"))
-            }
             (Some(Action::Block { lock, owner }), _) => {
-                (EndKind::Blocked, waits(lock.map(|lock| self.library.lock(lock)), *owner))
+                let awaited = self.awaits(&draft.stack).filter(|_| (lock, owner) == (&None, &None));
+                let by_threads = || waits(lock.map(|lock| self.library.lock(lock)), *owner);
+                let text = awaited.map(|what| format!("waits for {}", what.in_words()));
+                (EndKind::Blocked, text.unwrap_or_else(by_threads))
             }
             (Some(Action::Yield), _) => (EndKind::Yielded, "yields".to_string()),
             (_, Some(to)) => (EndKind::Switched, format!("the kernel goes over to {to}")),
@@ -27,7 +26,7 @@ impl<'a> Composer<'a> {
     }
 
     /// What a thread waits for, where that is no thread.
-    pub(super) fn awaits(&self, stack: &[Frame]) -> Option<&'static str> {
+    pub(super) fn awaits(&self, stack: &[Frame]) -> Option<Awaited> {
         let names = stack.iter().filter_map(|frame| frame.function.as_deref());
         names.into_iter().find_map(self.library.context.awaits)
     }

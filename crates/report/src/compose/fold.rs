@@ -4,13 +4,10 @@
 //! Concept: a program that is loaded from a disk waits for it a hundred times. As long as nobody but the idle thread
 //! and the disk's interrupt comes in between, that tells no more than its first wait and how it went on after the last.
 
-use super::Composer;
+use super::{Awaited, Composer};
 use crate::story::{Conflict, EndKind, Folded, Note, NoteKind, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use trace::ThreadId;
-
-/// What a function of a device is said to wait for, see [`super::Context::awaits`].
-const DEVICE: &str = "a device";
 
 /// How many notes a row keeps at its beginning, and at its end: who prints without end prints thousands of lines.
 const NOTES_KEPT: usize = 200;
@@ -115,7 +112,7 @@ impl Composer<'_> {
 
     /// Whether the row ends with its thread waiting for a device.
     fn waits_for_device(&self, row: &Row) -> bool {
-        let awaits = |function: &String| (self.library.context.awaits)(function) == Some(DEVICE);
+        let awaits = |function: &String| (self.library.context.awaits)(function) == Some(Awaited::Device);
         row.end.kind == EndKind::Blocked
             && row.stack.iter().filter_map(|place| place.function.as_ref()).any(awaits)
     }
@@ -132,7 +129,7 @@ fn is_quiet(row: &Row, bystanders: &[String]) -> bool {
         && row.notes.iter().all(|note| !note.major || locks(note) || of_bystander(note))
 }
 
-/// Leaves notes out in the middleof a row that has very many: not those of the bug, nor what the row does last to a lock.
+/// Leaves notes out in the middle of a row that has very many: not those of the bug, nor what the row does last to a lock.
 pub(super) fn leave_out_notes(row: &mut Row) {
     let count = row.notes.len();
     if count <= 2 * NOTES_KEPT {

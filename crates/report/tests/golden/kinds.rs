@@ -4,7 +4,7 @@ use super::program::{End, Op, addr, step};
 use super::{story, story_of_kernel, t};
 use expect_test::expect;
 use report::story::{Folded, Row};
-use report::{Story, TextOptions, text};
+use report::{Awaited, Story, TextOptions, text};
 use trace::{Action, PhysAddr, PointKind, Step, VirtAddr};
 
 /// Who makes a thread is the function behind the system call, not what all calls come through; who has ended
@@ -112,7 +112,7 @@ fn waits_for_a_device_are_folded() {
         step(thread, vec![panic], End::Crashed, "vanish.c:6 < paradise.c:13")
     };
     let told = |steps: &[Step]| {
-        let device = |function: &str| (function == "producer").then_some("a device");
+        let device = |function: &str| (function == "producer").then_some(Awaited::Device);
         story_of_kernel(steps, "a_test", 0, None, &|_| false, &device)
     };
     let folded = |story: &Story| {
@@ -328,6 +328,23 @@ fn instructions_are_told_only_where_they_are_known() {
     assert_eq!(rows, [(0, None), (1, None), (0, Some(1200)), (1, None)]);
     let page = report::html(&story);
     assert!(page.contains("\"instructions\":null") && !page.contains("\"instructions\":0,"), "{page}");
+}
+
+/// Who only prints has bent no list; who reads what nobody else wrote may have, but nothing says so.
+#[test]
+fn advice_on_a_loop_says_what_it_does() {
+    let advice = |ops: Vec<Op>| {
+        let mut endless = step(5, ops, End::At(PointKind::Voluntary), "paradise.c:3");
+        endless.end = trace::StepEnd::NoProgress { instructions: 50_000_000 };
+        endless.instructions = 1 << 27;
+        story(&[endless], "a_test", 0, None).advice
+    };
+    let line = |n: u32| Op::Do(Action::Console { line: format!("round {n}") }, "paradise.c:3");
+    expect![[r#"
+        It prints all the while, at last “round 11”: is the loop in consumer (paradise.c:3) meant to end, and how far has it come? A test must come to its end by itself."#]]
+    .assert_eq(&advice((0..12).map(line).collect()));
+    expect!["What must change for the loop in consumer (paradise.c:3) to end, and who would change it?"]
+        .assert_eq(&advice(vec![line(0), Op::Read("ready", "paradise.c:3")]));
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! One step of a thread: from stop to stop of the machine until a point is met, or the thread gives up the
 //! processor.
 
-use super::{DEVICE_STOPS_MAX, IDLE_INSTRUCTIONS_MAX, Phase, Uniprocessor, Until};
+use super::{
+    DEVICE_STOPS_MAX, GROWTH_INSTRUCTIONS, Growth, IDLE_INSTRUCTIONS_MAX, Phase, Uniprocessor, Until,
+};
 use crate::driving::compiled;
 use crate::driving::spinning::{QUIET_INSTRUCTIONS, Spin};
 use crate::driving::transaction;
@@ -25,6 +27,11 @@ struct Going {
     quiet_until: u64,
     /// The loop in which the thread waits for time to pass, until it is met again.
     clock: Option<Arc<Spin>>,
+    /// The most instructions that it may have, as far as is known by now.
+    instructions_max: u64,
+    growth: Growth,
+    /// Since which of its instructions it has been inside of a change of threads, with ticks possible.
+    held_since: Option<u64>,
 }
 
 /// Whether another thread runs now.
@@ -40,6 +47,9 @@ impl Uniprocessor {
             me: self.running_id(),
             quiet_until: QUIET_INSTRUCTIONS,
             clock: None,
+            instructions_max: self.limits.instructions_max,
+            growth: Growth::default(),
+            held_since: None,
         };
         let mut signals = Vec::new();
         loop {
@@ -59,8 +69,17 @@ impl Uniprocessor {
     fn look_for_loops(&mut self, going: &mut Going) -> Option<StepEnd> {
         let ran = self.machine.instructions() - going.started;
         let program = self.kernel().tested.is_some();
-        if ran >= self.limits.instructions_max {
-            return Some(StepEnd::NoProgress { instructions: ran });
+        if ran >= going.instructions_max {
+            if !going.growth.goes_on(&self.machine) {
+                return Some(StepEnd::NoProgress { instructions: ran });
+            }
+            going.instructions_max = ran + GROWTH_INSTRUCTIONS;
+        }
+        if self.limits.held_max < u64::MAX {
+            going.held_since = self.held_inside().and(going.held_since.or(Some(ran)));
+            if going.held_since.is_some_and(|since| ran - since >= self.limits.held_max) {
+                return Some(StepEnd::NoProgress { instructions: ran });
+            }
         }
         if ran >= going.quiet_until && self.machine.transaction(self.cpu()).is_some() {
             if ran >= transaction::INSTRUCTIONS_MAX {
@@ -97,7 +116,7 @@ impl Uniprocessor {
         signals.clear();
         let until = if self.ends_round() { Until::Program } else { Until::Point };
         let ran = self.machine.instructions() - going.started;
-        let most = going.quiet_until.min(self.limits.instructions_max) - ran;
+        let most = going.quiet_until.min(going.instructions_max) - ran;
         let stop = self.run(until, if self.speculates() { 1 } else { most });
         let returned = stop == Stop::InterruptReturn;
         let (halted, fence) = (stop == Stop::Halt, stop == Stop::Fence);

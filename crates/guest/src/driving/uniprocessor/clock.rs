@@ -15,6 +15,13 @@
 //! first. Tests of the clock itself take it for granted that nobody is held up for long; for them time passes
 //! only when everybody waits, and stops when it has brought somebody.
 //!
+//! *Ticks that bring a thread to the processor* are no time either, where time passes only when everybody waits: a dozen
+//! may be needed until a scheduler comes to the one that was chosen, while nobody gets on. What counts them is put
+//! back when that one has the processor ([`HeldClock`]), unless they woke somebody for whom they were time. It
+//! is the one thing that is changed in a guest while it is explored, on the description's word
+//! (`timer.clock`). Kernels that keep their time elsewhere too, such as in a countdown for each thread that sleeps,
+//! are not helped by it.
+//!
 //! Limits: a loop that does something else besides (counts its rounds, talks to a device) is not recognised.
 //! One that looks at a counter of the processor or of a device needs no help: those go on with every
 //! instruction.
@@ -26,7 +33,7 @@ use crate::hooks::kernel::Activity;
 use crate::hooks::threads::Thread;
 use machine::{Events, Kinds, Machine, Stop, StopSet};
 use std::sync::Arc;
-use trace::{Point, PointKind, StepEnd, ThreadId};
+use trace::{Point, PointKind, StepEnd, ThreadId, VirtAddr};
 
 /// How many ticks a loop is given before it is taken to wait for something else than the clock.
 pub const CLOCK_TICKS_MAX: u32 = 6_000;
@@ -34,7 +41,57 @@ pub const CLOCK_TICKS_MAX: u32 = 6_000;
 /// that finds it in its program.
 const GIVEN_TICKS_MAX: u32 = 16;
 
+/// The kernel's clock before ticks were fired to bring a thread to the processor.
+pub(super) struct HeldClock {
+    values: Vec<(VirtAddr, Vec<u8>)>,
+    /// Who slept then.
+    asleep: Vec<ThreadId>,
+}
+
 impl Uniprocessor {
+    /// The clock as it is now, if ticks that bring `target` to the processor are no time.
+    pub(super) fn hold_clock(&self, target: ThreadId) -> Option<HeldClock> {
+        let kernel = self.kernel();
+        let waits = |thread: &Thread| self.waits_for_time(thread);
+        if kernel.clock.is_empty()
+            || kernel.time_passes != TimePasses::WhenIdle
+            || self.tracker.threads.by_id(target).is_none_or(waits)
+        {
+            return None;
+        }
+        let values = kernel.clock.iter().map(|range| {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            let at = VirtAddr(range.start);
+            self.machine.read_virt(self.cpu(), at, &mut bytes).then_some((at, bytes))
+        });
+        let asleep = self.tracker.threads.iter().filter(|thread| self.sleeps(thread));
+        Some(HeldClock {
+            values: values.collect::<Option<_>>()?,
+            asleep: asleep.map(|thread| thread.id).collect(),
+        })
+    }
+
+    /// Puts the clock back to where it was, unless somebody slept long enough meanwhile.
+    pub(super) fn put_clock_back(&mut self, held: &HeldClock) {
+        let woken =
+            |id: &ThreadId| self.tracker.threads.by_id(*id).is_some_and(|thread| !self.sleeps(thread));
+        if held.asleep.iter().any(woken) {
+            return;
+        }
+        let cpu = self.cpu();
+        for (at, bytes) in &held.values {
+            let mut now = vec![0; bytes.len()];
+            if self.machine.read_virt(cpu, *at, &mut now) && now != *bytes {
+                self.machine.write_virt(cpu, *at, bytes);
+            }
+        }
+    }
+
+    /// Whether a thread that waits for the clock, blocked, has not been woken.
+    fn sleeps(&self, thread: &Thread) -> bool {
+        thread.inside(Activity::Sleep) && self.is_asleep(thread)
+    }
+
     /// The loop in which the running thread waits for the clock, if it does, with a place where a tick can be
     /// taken.
     pub(super) fn waits_for_clock(&mut self) -> Option<Arc<Spin>> {

@@ -13,8 +13,12 @@ use trace::{Action, Point, PointKind, StepEnd, ThreadId};
 impl Uniprocessor {
     /// Fires the timer until the kernel has landed on `target`.
     pub(super) fn land(&mut self, target: ThreadId) -> Result<(), StepEnd> {
+        let held = self.hold_clock(target);
         let landed = self.fire_until(target);
         self.rotation = None;
+        if let Some(held) = held {
+            self.put_clock_back(&held);
+        }
         landed
     }
 

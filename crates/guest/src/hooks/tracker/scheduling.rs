@@ -67,10 +67,16 @@ impl Tracker {
         key: u64,
         signals: &mut Vec<Signal>,
     ) {
-        if self.threads.get(key).is_some_and(|known| known.standing != ThreadState::Exiting) {
+        let child = self.id_of(machine, key);
+        // A place that was given back before anybody ran in it is another thread's now, with a number of its own.
+        let is_same = |known: &Thread| {
+            let has_run = [0, 3].iter().any(|ring| !known.activations(*ring).is_empty());
+            known.standing != ThreadState::Exiting && (known.id == child || has_run)
+        };
+        let runs = self.threads.current().is_some_and(|current| current.key == key);
+        if runs || self.threads.get(key).is_some_and(is_same) {
             return;
         }
-        let child = self.id_of(machine, key);
         let program = self.threads.current().and_then(|parent| parent.program.clone());
         let mut thread = Thread::new(child, key);
         thread.program = program;

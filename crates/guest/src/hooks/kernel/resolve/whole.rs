@@ -39,6 +39,7 @@ impl<'a> Resolver<'a> {
             interrupts_as_lock: tables.preemption.interrupts_as_lock,
             timer_vector: tables.timer.vector.as_ref().map(|vector| *vector.as_ref()),
             time_passes: tables.timer.time_passes,
+            clock: self.data_ranges(tables.timer.clock.as_ref()),
             idle_thread: self.anywhere(tables.idle.thread.as_ref(), &[]),
             idle_is: self.anywhere(tables.idle.is.as_ref(), &bindings),
             idle_when: self.anywhere(tables.idle.when.as_ref(), &[]),
