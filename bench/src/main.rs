@@ -29,6 +29,8 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // As `rockfall` does: else clones are slower here than there, where the host gives large pages by itself.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
     match command::Command::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {

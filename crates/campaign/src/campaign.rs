@@ -226,7 +226,7 @@ impl<'a> Campaign<'a> {
         let once = Options { interleavings_max: Some(1), constants, ..options() };
         let mut search = Searching::whole(once);
         let mut workers = Workers::new(1, &campaign.setting.watched, &points, options().depth_max, 0);
-        let late = lateness(&campaign.setting.host, campaign.setting.started + campaign.setting.budget);
+        let late = lateness(&campaign.setting.host, campaign.end());
         while !search.is_over() && !late() {
             search.round(&mut workers, &*late);
         }
@@ -273,12 +273,22 @@ impl<'a> Campaign<'a> {
         self.setting.host.now().saturating_sub(self.setting.started)
     }
 
+    /// When the budget ends, by the host's clock.
+    pub fn end(&self) -> Duration {
+        self.setting.started + self.setting.budget
+    }
+
     pub fn seconds(&self) -> f64 {
         self.seconds_before + self.elapsed().as_secs_f64()
     }
 
     fn seconds_left(&self) -> f64 {
         self.setting.budget.saturating_sub(self.elapsed()).as_secs_f64()
+    }
+
+    /// Whether the work is to end, because the budget is used up or somebody asked for it.
+    fn is_late(&self) -> bool {
+        self.seconds_left() <= 0.0 || self.setting.host.stop_asked()
     }
 
     fn capacity(&self) -> Capacity {
@@ -342,8 +352,7 @@ impl<'a> Campaign<'a> {
         let (done, slices) = channel();
         let mut busy: BTreeMap<JobId, usize> = BTreeMap::new();
         loop {
-            let late = self.seconds_left() <= 0.0 || self.setting.host.stop_asked();
-            if self.found.is_none() && !late {
+            if self.found.is_none() && !self.is_late() {
                 self.hand_out(&mut busy, &done);
             } else {
                 self.enough.store(true, Ordering::Relaxed);
@@ -398,7 +407,7 @@ impl<'a> Campaign<'a> {
             let (done, enough, store) =
                 (done.clone(), Arc::clone(&self.enough), Arc::clone(&self.setting.store));
             let host = Arc::clone(&self.setting.host);
-            let end = self.setting.started + self.setting.budget;
+            let end = self.end();
             let work = move || {
                 let ran = catch_unwind(AssertUnwindSafe(|| run_slice(slice, end, &enough, &*host, &*store)));
                 // Nobody listens any more only if the whole process is going down.
@@ -466,7 +475,8 @@ impl<'a> Campaign<'a> {
         self.warm.retain(|(id, ..)| plan.job(*id).state.is_open());
         if self.kept.contains_key(&id) {
             self.warm.push((id, watched, cores, workers));
-            if self.warm.len() > self.warm_max() {
+            // To free what workers hold takes a while, for which there is no time at the end.
+            if self.warm.len() > self.warm_max() && !self.is_late() {
                 self.warm.remove(0);
             }
         }

@@ -153,6 +153,17 @@ impl<'a> SeeingAgain<'a> {
 /// How long the witnesses of races are run again at most: the run is at its end, or somebody has asked for
 /// its end and waits.
 const SEEING_AGAIN_MAX: Duration = Duration::from_millis(500);
+/// How long after the end of the budget that may go on: what was found is written first, and all of it takes
+/// less than a second.
+const SEEING_AGAIN_LATEST: Duration = Duration::from_millis(650);
+
+/// Until when the witnesses of races may be run again, from `now` on, by the same clock; `end` is when the
+/// budget ends.
+#[must_use]
+pub fn seeing_again_until(now: Duration, end: Option<Duration>) -> Duration {
+    let until = now + SEEING_AGAIN_MAX;
+    end.map_or(until, |end| until.min(end + SEEING_AGAIN_LATEST))
+}
 
 /// Both accesses of each race as they happen, in its order. Races with the same schedule are seen in one run
 /// of it; most have that of the first execution.
@@ -160,6 +171,7 @@ fn sightings(
     witnesses: &[&RaceWitness],
     target: &Target,
     world: &World<Uniprocessor, Detectors>,
+    late: &Cancelled,
 ) -> BTreeMap<RaceKey, [Sighting; 2]> {
     let mut runs: Vec<Vec<&RaceWitness>> = Vec::new();
     for witness in witnesses {
@@ -173,7 +185,6 @@ fn sightings(
     }
     let names = Names::of(target);
     let mut seen = BTreeMap::new();
-    let late = lateness(target.host(), target.host().now() + SEEING_AGAIN_MAX);
     let mut world = world.clone();
     world.subject.cancel_when(late.clone());
     for run in runs {
@@ -201,14 +212,16 @@ fn sightings(
 }
 
 /// Tells races in full; the schedules of those that are not harmless are run once more, to see either side at
-/// its access.
+/// its access, as long as there is time; `end` is when the budget ends.
 pub fn stories<'a>(
     races: impl Iterator<Item = &'a Candidate>,
     witnesses: &BTreeMap<RaceKey, RaceWitness>,
     target: &Target,
     world: &World<Uniprocessor, Detectors>,
     code: &Code<'_>,
+    end: Option<Duration>,
 ) -> Vec<RaceStory<'a>> {
+    let late = lateness(target.host(), seeing_again_until(target.host().now(), end));
     let names = Names::of(target);
     let variable = |pc| {
         let name = names.data(code.named(pc)?)?;
@@ -217,7 +230,7 @@ pub fn stories<'a>(
     let races: Vec<&Candidate> = races.collect();
     let open = races.iter().filter(|known| known.status != RaceStatus::Benign);
     let open: Vec<&RaceWitness> = open.filter_map(|known| witnesses.get(&known.race.key())).collect();
-    let mut seen = sightings(&open, target, world);
+    let mut seen = sightings(&open, target, world, &late);
     let story = |known: &'a Candidate| {
         let key = known.race.key();
         let variable = variable(key.low).or_else(|| variable(key.high));
@@ -332,6 +345,20 @@ mod tests {
             stack: Vec::new(),
             sightings: Vec::new(),
             remarks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_budget_that_ended_leaves_less_time_to_see_races_again() {
+        let milliseconds = Duration::from_millis;
+        for (now, end, until) in [
+            (1000, None, 1500),
+            (1000, Some(60_000), 1500),
+            (60_100, Some(60_000), 60_600),
+            (60_400, Some(60_000), 60_650),
+        ] {
+            let seen = seeing_again_until(milliseconds(now), end.map(milliseconds));
+            assert_eq!(seen, milliseconds(until), "{now} {end:?}");
         }
     }
 

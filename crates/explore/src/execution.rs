@@ -6,7 +6,7 @@ use std::sync::Arc;
 use trace::{Access, Actor, Choice, ChoiceSet, Event, Schedule, Step, StepEnd};
 
 /// How many decisions before one are looked at for the same choices.
-const DECISIONS_COMPARED: usize = 4;
+const DECISIONS_COMPARED: usize = 16;
 
 /// A decision that was taken, and the step that followed.
 #[derive(Clone, PartialEq, Eq, Debug)]

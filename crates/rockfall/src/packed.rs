@@ -94,6 +94,21 @@ mod tests {
     }
 
     #[test]
+    fn choices_are_packed_as_numbers() {
+        let text = "cpu1 irq32@0 t4=1 buf1 buft7 t70000=2";
+        let choices = text.parse::<trace::Schedule>().expect("a schedule").0;
+        let packed = pack(&choices).expect("there is memory");
+        assert_eq!(unpack(&packed), Some(choices));
+        let irq = b"irq";
+        assert!(!packed.windows(irq.len()).any(|bytes| bytes == irq), "text takes longer");
+        // No kind of actor, and no processor of a kind that has one.
+        for wrong in [(9_u8, 1_u32, 0_u8, 0_u8), (1, 256, 0, 0)] {
+            let packed = pack(&wrong).expect("there is memory");
+            assert_eq!(unpack::<trace::Choice>(&packed), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
     fn what_is_damaged_is_refused_or_another_value() {
         let value: Vec<u32> = (0..100).collect();
         let whole = pack(&value).expect("there is memory");

@@ -7,7 +7,7 @@
 //! Text form: `t3`, `cpu1`, `irq32@0` (vector 32 on cpu0), `buf1` (the store buffer of cpu1), `buft3` (that
 //! of t3).
 
-use crate::choice::serde_as_text;
+use crate::choice::serde_as_text_or_numbers;
 use crate::set::SortedSet;
 use crate::{CpuId, ThreadId};
 use serde::{Deserialize, Serialize};
@@ -77,6 +77,34 @@ impl From<ThreadId> for Actor {
     }
 }
 
+impl From<Actor> for (u8, u32, u8) {
+    fn from(actor: Actor) -> Self {
+        match actor {
+            Actor::Thread(thread) => (0, thread.0, 0),
+            Actor::Cpu(cpu) => (1, cpu.0.into(), 0),
+            Actor::Interrupt { cpu, vector } => (2, cpu.0.into(), vector),
+            Actor::Buffer(cpu) => (3, cpu.0.into(), 0),
+            Actor::ThreadBuffer(thread) => (4, thread.0, 0),
+        }
+    }
+}
+
+impl TryFrom<(u8, u32, u8)> for Actor {
+    type Error = &'static str;
+
+    fn try_from((kind, number, vector): (u8, u32, u8)) -> Result<Self, Self::Error> {
+        let cpu = u8::try_from(number).map(CpuId).map_err(|_| "no processor has this number");
+        match kind {
+            0 => Ok(Actor::Thread(ThreadId(number))),
+            1 => cpu.map(Actor::Cpu),
+            2 => Ok(Actor::Interrupt { cpu: cpu?, vector }),
+            3 => cpu.map(Actor::Buffer),
+            4 => Ok(Actor::ThreadBuffer(ThreadId(number))),
+            _ => Err("no kind of actor"),
+        }
+    }
+}
+
 impl From<CpuId> for Actor {
     fn from(cpu: CpuId) -> Self {
         Actor::Cpu(cpu)
@@ -128,7 +156,7 @@ impl FromStr for Actor {
     }
 }
 
-serde_as_text!(Actor);
+serde_as_text_or_numbers!(Actor, (u8, u32, u8));
 
 #[cfg(test)]
 mod tests {

@@ -25,6 +25,18 @@ impl<A: Into<Actor>> From<A> for Choice {
     }
 }
 
+impl From<Choice> for (Actor, u8) {
+    fn from(choice: Choice) -> Self {
+        (choice.actor, choice.outcome)
+    }
+}
+
+impl From<(Actor, u8)> for Choice {
+    fn from((actor, outcome): (Actor, u8)) -> Self {
+        Self { actor, outcome }
+    }
+}
+
 impl Choice {
     /// The thread that goes on, if the choice is about one.
     #[must_use]
@@ -171,8 +183,36 @@ macro_rules! serde_as_text {
         }
     )*};
 }
-serde_as_text!(Choice, Schedule);
+
+/// Text for people, numbers for what only machines read: a search that is put aside has hundreds of thousands
+/// of choices.
+macro_rules! serde_as_text_or_numbers {
+    ($name:ty, $numbers:ty) => {
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match serializer.is_human_readable() {
+                    true => serializer.collect_str(self),
+                    false => <$numbers>::from(*self).serialize(serializer),
+                }
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                use serde::de::Error as _;
+                if deserializer.is_human_readable() {
+                    let text = String::deserialize(deserializer)?;
+                    return text.parse().map_err(D::Error::custom);
+                }
+                <$numbers>::deserialize(deserializer)?.try_into().map_err(D::Error::custom)
+            }
+        }
+    };
+}
+serde_as_text!(Schedule);
+serde_as_text_or_numbers!(Choice, (Actor, u8));
 pub(crate) use serde_as_text;
+pub(crate) use serde_as_text_or_numbers;
 
 #[cfg(test)]
 mod tests {

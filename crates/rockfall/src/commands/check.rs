@@ -386,7 +386,7 @@ fn held_back_stories<'a>(
     let story = |known: &'a Candidate| {
         let root = caught.iter().find(|caught| caught.race.key() == known.race.key())?.root.as_ref()?;
         let world = World::new((**root).clone(), Detectors::new(&Config::default()));
-        stories(std::iter::once(known), witnesses, target, &world, code).pop()
+        stories(std::iter::once(known), witnesses, target, &world, code, None).pop()
     };
     log.iter().map(|known| story(known).unwrap_or_else(|| RaceStory::bare(known))).collect()
 }
@@ -429,7 +429,7 @@ fn show(
             witnesses.entry(race.key()).or_insert_with(witness);
         }
         let mut stories = match seen.root {
-            Some(root) => stories(log.iter(), &witnesses, target, root, &code),
+            Some(root) => stories(log.iter(), &witnesses, target, root, &code, None),
             None if reported.tool == WATCHPOINTS => held_back_stories(seen, target, &log, &witnesses, &code),
             None => log.iter().map(|known| seen.free_story(known, &code)).collect(),
         };

@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             || RaceWitness { race: race.clone(), points: points.clone(), schedule: schedule.clone() };
         witnesses.entry(race.key()).or_insert_with(witness);
     }
-    let stories = stories(log.iter(), &witnesses, &target, &plain, &code);
+    let stories = stories(log.iter(), &witnesses, &target, &plain, &code, None);
     if arguments.json {
         println!("{}", report::races_json(stories, &Names::of(&target)));
     } else {

@@ -31,6 +31,7 @@ use explore::jobs::{JobId, Mode};
 use explore::{Found, World};
 use guest::driving::uniprocessor::Uniprocessor;
 use report::{Detail, Summary, json};
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -240,10 +241,11 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         summarises: arguments.verbose > 0,
         ..Setting::new(&target, &plain, &code, arguments.races.into(), arguments.budget)
     };
-    let mut campaign = match record {
+    // To free all that a search has, piece by piece, takes seconds, and afterwards the process ends.
+    let mut campaign = ManuallyDrop::new(match record {
         Some(record) => Campaign::resume(setting, record),
         None => Campaign::begin(setting, plan),
-    };
+    });
     let mut view = JobsView::new(arguments.json, arguments.verbose, arguments.interval);
     let mut scene = Scene { arguments, target, plain, sample };
     for cause in campaign.causes_set_aside().to_vec() {
@@ -289,7 +291,14 @@ impl Scene<'_> {
         // After a bug it is the bug that matters; the other races are for the next run.
         let shown = |known: &&Candidate| known.status == RaceStatus::Failing || ending != Ending::Bug;
         let target = &self.target;
-        let shown = stories(races.iter().filter(shown), &campaign.witnesses, target, &self.plain, code);
+        let shown = stories(
+            races.iter().filter(shown),
+            &campaign.witnesses,
+            target,
+            &self.plain,
+            code,
+            Some(campaign.end()),
+        );
         let mut statement = Statement::of(campaign, target, ending);
         statement.length = self.sample.length;
         statement.text()
