@@ -112,3 +112,32 @@ impl Execution {
         matches!(self.end, End::Step | End::Found)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace::ThreadId;
+
+    #[test]
+    fn who_can_be_chosen_takes_memory_once() {
+        let enabled = |threads: &[u32]| threads.iter().map(|&thread| ThreadId(thread).into()).collect();
+        let step = || Step {
+            choice: ThreadId(1).into(),
+            thread: ThreadId(1),
+            accesses: Vec::new(),
+            events: Vec::new(),
+            instructions: 1,
+            end: StepEnd::Finished,
+            stack: Vec::new(),
+            sightings: Vec::new(),
+            remarks: Vec::new(),
+        };
+        let mut execution = Execution::empty();
+        for threads in [&[1, 2][..], &[1, 2, 3], &[1, 2]] {
+            execution.push(enabled(threads), None, step());
+        }
+        let [first, second, third] = [0, 1, 2].map(|at| execution.path[at].enabled.as_slice());
+        assert_eq!((first, second.len()), (third, 3));
+        assert!(std::ptr::eq(first, third));
+    }
+}

@@ -543,7 +543,7 @@ impl<R: Reduction, N: Clone + Ord + Send> Search<R, N> {
     pub fn sighting(&self) -> Sighting {
         let waiting = |task: &Task<R>| {
             let own = &task.tree.nodes.list[task.tree.nodes.base..];
-            own.iter().map(|node| node.waiting().count() as u64).sum::<u64>()
+            own.iter().map(Node::waiting_count).sum::<u64>()
         };
         let pending =
             self.tasks.values().map(waiting).sum::<u64>() + self.waiting() as u64 + self.tasks.len() as u64;

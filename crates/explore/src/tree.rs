@@ -116,6 +116,14 @@ impl Node {
         self.to_explore().filter(|&choice| choice != self.chosen && !self.is_done(choice))
     }
 
+    /// How many these are. Estimates ask all decisions of all paths, and at most of them nothing else is marked.
+    #[must_use]
+    pub fn waiting_count(&self) -> u64 {
+        let chosen = self.chosen.actor;
+        let alone = self.marked.as_slice() == [chosen] && self.enabled.of(chosen).nth(1).is_none();
+        if alone { 0 } else { self.waiting().count() as u64 }
+    }
+
     /// Whether going on with `actor` takes the processor away from somebody.
     #[must_use]
     pub fn preempts(&self, actor: Actor) -> bool {
@@ -143,7 +151,7 @@ impl Node {
     pub fn level(&self) -> Level {
         Level {
             done: self.done().len() as u64,
-            waiting: self.waiting().count() as u64,
+            waiting: self.waiting_count(),
             weight: f64::from(u8::from(self.ends)),
             done_weight: self.interleavings as f64,
         }

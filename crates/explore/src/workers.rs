@@ -17,7 +17,7 @@ use trace::{PhysAddr, PointSet, Schedule, Subject, Words};
 /// How many clones of the first execution are kept for all parts of the space.
 const STEM_CLONES_MAX: u64 = 32;
 /// The paths of trails may take so many times the memory that clones may.
-const PATHS_TO_CLONES: usize = 2;
+const PATHS_TO_CLONES: usize = 1;
 
 pub struct Workers<S: Subject, O: Observer> {
     runners: Vec<Mutex<Runner<S, O>>>,
@@ -197,5 +197,38 @@ impl<S: Subject, O: Observer> Workers<S, O> {
                 run_share(0);
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::{Options, Search};
+    use crate::strategies::Dpor;
+    use crate::toy::Toy;
+
+    #[test]
+    fn paths_that_do_not_fit_are_those_of_tasks_whose_turn_is_far_off() {
+        let program =
+            "read1 store1 read2 store2 read1 store1 | read2 store2 read1 store1 | read1 store1 read2 store2";
+        let (program, points) = (program.parse().expect("a program"), "everywhere".parse().expect("points"));
+        let world = World::new(Toy::new(program), ());
+        let mut workers = Workers::new(1, &world, &points, usize::MAX, 1 << 30);
+        let mut search = Search::<Dpor, ()>::new(
+            Dpor::default(),
+            Options { tasks_max: 8, quantum: 3, ..Options::default() },
+        );
+        while workers.trails.len() < 6 || workers.trails.values().any(|kept| kept.path_bytes == 0) {
+            assert!(!search.is_over());
+            search.round(&mut workers, &|| false);
+        }
+        let all: Vec<(u32, usize)> = workers.trails.iter().map(|(id, kept)| (*id, kept.path_bytes)).collect();
+        workers.forgo_trails(&[all[1].0]);
+        assert_eq!(workers.trails.len(), all.len(), "all of them fit");
+        // Room for the two that come after the one whose turn it is.
+        workers.clone_bytes_max = all[2].1 + all[3].1;
+        workers.forgo_trails(&[all[1].0]);
+        let left: Vec<u32> = workers.trails.keys().copied().collect();
+        assert_eq!(left, all[1..4].iter().map(|(id, _)| *id).collect::<Vec<_>>());
     }
 }

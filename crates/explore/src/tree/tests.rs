@@ -31,6 +31,7 @@ fn explored(enabled: &[Choice], asleep: &[Choice]) -> Vec<Choice> {
     let mut node = node(enabled, asleep);
     let initials = [2, 3].map(|thread| Actor::from(ThreadId(thread))).into_iter().collect();
     node.mark_one(&initials, ThreadId(3).into());
+    assert_eq!(node.waiting_count(), node.waiting().count() as u64);
     node.waiting().collect()
 }
 
