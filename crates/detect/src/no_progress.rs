@@ -278,7 +278,13 @@ mod tests {
         // The average is at least 1,000.
         assert_eq!(limits(20, 2_000, 2_000), (4_000_000, 2_000));
         // One long step among short ones may come again.
-        let long = Progress { executions: 20, steps: 2_000, points: 2_000, instructions: 90_000_000, longest: 80_000_000 };
+        let long = Progress {
+            executions: 20,
+            steps: 2_000,
+            points: 2_000,
+            instructions: 90_000_000,
+            longest: 80_000_000,
+        };
         assert_eq!(long.limits(&constants).instructions_max, 320_000_000);
         assert_eq!(Progress::default().limits(&constants.everywhere()).points_max, 1 << 20);
     }

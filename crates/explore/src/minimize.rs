@@ -174,8 +174,7 @@ fn ends_alone(execution: &Execution) -> bool {
 
 /// Whether somebody whom the finding is about could have gone on when the test was over.
 fn leaves_somebody(execution: &Execution, failing: &[Taken], finding: &Finding) -> bool {
-    let about =
-        |thread| finding.thread == thread || finding.sides.iter().any(|side| side.thread == thread);
+    let about = |thread| finding.thread == thread || finding.sides.iter().any(|side| side.thread == thread);
     let actors: Vec<Actor> =
         failing.iter().filter(|taken| about(taken.step.thread)).map(Taken::actor).collect();
     execution.path.last().is_some_and(|last| {

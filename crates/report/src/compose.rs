@@ -258,12 +258,13 @@ impl<'a> Composer<'a> {
 
     /// The last line, if the second half of the rows prints many.
     fn printed(drafts: &[Draft<'_>]) -> Option<String> {
-        let lines = drafts[drafts.len() / 2..].iter().flat_map(|draft| &draft.events).filter_map(|event| {
-            match &event.action {
-                Action::Console { line } => Some(line),
-                _ => None,
-            }
-        });
+        let lines =
+            drafts[drafts.len() / 2..].iter().flat_map(|draft| &draft.events).filter_map(
+                |event| match &event.action {
+                    Action::Console { line } => Some(line),
+                    _ => None,
+                },
+            );
         let lines: Vec<&String> = lines.collect();
         lines.last().filter(|_| lines.len() >= words::ENDLESS_LINES).map(|line| line.trim_end().to_string())
     }

@@ -116,8 +116,10 @@ fn a_place_that_is_used_again_has_another_number() {
     let folder = built("used-again", &["FORK_GIVES_BACK"], described);
     let with = ["--points", "create", "--budget", "60s", "--strategy", "icb", "--preemptions", "0", "-vv"];
     let (told, _) = refused(&folder, "explore", "tally", &with);
-    let numbers: BTreeSet<&str> =
-        told.split(|c: char| !c.is_alphanumeric()).filter(|word| word.starts_with('t') && word[1..].parse::<u32>().is_ok()).collect();
+    let numbers: BTreeSet<&str> = told
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| word.starts_with('t') && word[1..].parse::<u32>().is_ok())
+        .collect();
     assert_eq!(numbers, BTreeSet::from(["t1", "t2", "t4", "t6"]), "{told}");
 }
 
@@ -429,6 +431,15 @@ fn programs_that_end_at_once() {
     }
 }
 
+/// Who gives up in the middle of a line has said it all the same.
+#[test]
+fn last_words_need_no_end_of_line() {
+    let folder = built("last-words", &[], AS_IT_IS);
+    let brief = ["--points", "lock", "--set", "loop-first-instructions=1000000", "--no-minimise"];
+    let (told, _) = refused(&folder, "explore", "mute", &brief);
+    assert!(told.contains("t2 printed: FAIL: nobody will end this line"), "{told}");
+}
+
 /// A test whose first run had to be given up passes no more points than any other.
 #[test]
 fn what_prints_without_end_is_an_endless_loop() {
@@ -445,7 +456,10 @@ fn what_prints_without_end_is_an_endless_loop() {
             assert_eq!(found["finding"]["facts"]["endless-points"]["points_max"], 1 << 16, "{found:#}");
         }
         let look_at = found["finding"]["look_at"].as_str().expect("advice");
-        assert!(look_at.starts_with("It prints all the while, at last “") && !look_at.contains("list"), "{look_at}");
+        assert!(
+            look_at.starts_with("It prints all the while, at last “") && !look_at.contains("list"),
+            "{look_at}"
+        );
         let page = folder.join(format!("{test}.finding.html"));
         let bytes = std::fs::metadata(&page).expect("a page").len();
         assert!(bytes < 20_000_000, "{test} {points}: a page of {bytes} bytes");
@@ -454,5 +468,8 @@ fn what_prints_without_end_is_an_endless_loop() {
     assert_eq!(found["verdict"], "bug", "{found:#}");
     let (text, code) = refused(&folder, "doctor", "prate", &[]);
     assert_eq!(code, Some(2), "{text}");
-    assert!(text.contains("t2 ran 60000000 instructions without giving way"), "{text}");
+    assert!(
+        text.contains("t2 ran 60000000 instructions without giving way (it last printed “there is"),
+        "{text}"
+    );
 }

@@ -199,10 +199,20 @@ fn ticks_for_others_are_no_time() {
     let by_chance = ["--strategy", "random", "--points", "irq-on,within:work", "--budget"];
     for (change, verdict, budget) in [(idle, "bug", "120s"), (&held, "bounded", "3s")] {
         let folder = folder(&format!("alarm-{verdict}"));
-        let kernel = guests::tiny::build(&["ALARM", "ROCKFALL_OFF"], &folder).unwrap_or_else(|error| panic!("{error}"));
+        let kernel = guests::tiny::build(&["ALARM", "ROCKFALL_OFF"], &folder)
+            .unwrap_or_else(|error| panic!("{error}"));
         let description = guests::tiny::DESCRIPTION.replace("vector = 0x20", change);
         std::fs::write(folder.join("k.toml"), description).expect("written");
-        let target = ["explore", kernel.to_str().expect("UTF-8"), "-k", "k.toml", "-t", "2", "--no-minimise", "--json"];
+        let target = [
+            "explore",
+            kernel.to_str().expect("UTF-8"),
+            "-k",
+            "k.toml",
+            "-t",
+            "2",
+            "--no-minimise",
+            "--json",
+        ];
         let (found, _) = rockfall(&folder, &[&target[..], &by_chance[..], &[budget]].concat());
         assert_eq!(found["verdict"], verdict, "{change}: {found:#}");
         let panics = found["finding"]["summary"].to_string().contains("woken out of order");
@@ -286,7 +296,9 @@ fn where_threads_begin_is_missed_at_once() {
     assert_ne!(description, guests::tiny::DESCRIPTION);
     let (text, code) = examined("no-ends", &["ROCKFALL_OFF"], &description);
     let line = 1 + description.lines().position(|line| line.starts_with("switch = ")).expect("a line");
-    let says = format!("wrong   k.toml:{line}: switches began and were not seen to end: say in 'functions.switch-ends'");
+    let says = format!(
+        "wrong   k.toml:{line}: switches began and were not seen to end: say in 'functions.switch-ends'"
+    );
     assert!(code == Some(2) && text.contains(&says) && !text.contains("budget"), "{text}");
 }
 

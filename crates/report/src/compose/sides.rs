@@ -68,7 +68,11 @@ impl Composer<'_> {
             };
             let loops = wait.is_some_and(|wait| wait.loops)
                 || (side.role == Role::Waits && stack.iter().any(|frame| self.yields(frame)));
-            let awaits = || self.awaits(&stack).filter(|_| side.role == Role::Waits).map(|what| what.in_words().to_string());
+            let awaits = || {
+                self.awaits(&stack)
+                    .filter(|_| side.role == Role::Waits)
+                    .map(|what| what.in_words().to_string())
+            };
             SideView {
                 title: match loops {
                     true => format!("{} goes round in a loop", side.thread),

@@ -65,12 +65,16 @@ impl Uniprocessor {
             self.machine.read_virt(self.cpu(), at, &mut bytes).then_some((at, bytes))
         });
         let asleep = self.tracker.threads.iter().filter(|thread| self.sleeps(thread));
-        Some(HeldClock { values: values.collect::<Option<_>>()?, asleep: asleep.map(|thread| thread.id).collect() })
+        Some(HeldClock {
+            values: values.collect::<Option<_>>()?,
+            asleep: asleep.map(|thread| thread.id).collect(),
+        })
     }
 
     /// Puts the clock back to where it was, unless somebody slept long enough meanwhile.
     pub(super) fn put_clock_back(&mut self, held: &HeldClock) {
-        let woken = |id: &ThreadId| self.tracker.threads.by_id(*id).is_some_and(|thread| !self.sleeps(thread));
+        let woken =
+            |id: &ThreadId| self.tracker.threads.by_id(*id).is_some_and(|thread| !self.sleeps(thread));
         if held.asleep.iter().any(woken) {
             return;
         }
