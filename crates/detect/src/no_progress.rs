@@ -65,6 +65,10 @@ impl Default for Constants {
     }
 }
 
+/// The most instructions of a step where a finding is shown again that is no endless loop: far more than the first execution
+/// may have.
+const REPLAY_INSTRUCTIONS_MAX: u64 = 1 << 29;
+
 /// What took long and came to its end may take this many times as long in another execution.
 const LONGEST_FACTOR: u64 = 4;
 
@@ -134,7 +138,8 @@ impl Limits {
         match finding.kind {
             FindingKind::TightLoop { instructions_max, .. } => Limits { instructions_max, ..Limits::NONE },
             FindingKind::EndlessPoints { points_max, .. } => Limits { points_max, ..Limits::NONE },
-            _ => Limits::NONE,
+            // Its step need not come to an end: who says what is wrong may loop for ever then.
+            _ => Limits { instructions_max: REPLAY_INSTRUCTIONS_MAX, ..Limits::NONE },
         }
     }
 }
@@ -287,6 +292,15 @@ mod tests {
         };
         assert_eq!(long.limits(&constants).instructions_max, 320_000_000);
         assert_eq!(Progress::default().limits(&constants.everywhere()).points_max, 1 << 20);
+    }
+
+    #[test]
+    fn no_replay_goes_on_for_ever() {
+        let kind = FindingKind::Console { pattern: "FAIL".into(), line: "FAIL".into() };
+        let said = Finding::new(kind, trace::ThreadId(1), trace::VirtAddr(0), Vec::new());
+        let limits = Limits::of(&said);
+        assert!(limits.instructions_max > Progress::default().limits(&Constants::kernel()).instructions_max);
+        assert!(limits.instructions_max < u64::MAX);
     }
 
     #[test]

@@ -148,6 +148,19 @@ fn a_folder_of_xv6() {
     let (code, text) = rockfall(&folder, &["new", "xv6", ".", "-o", "made"]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("/xv6.img --symbols ") && !text.contains("kernelmemfs"), "{text}");
+    // Nor one that does not fit into what xv6 has mapped when it begins.
+    for (file_system, taken) in [("0x1000", "/kernelmemfs --programs "), ("0x500000", "/xv6.img --symbols ")]
+    {
+        let ld = format!(
+            "ld -m elf_i386 -Ttext 0x80100000 --defsym=end=0x80100000+{file_system} -e 0 -o $@ empty.o"
+        );
+        let rule = format!("kernelmemfs: empty.c\n\tgcc -m32 -c empty.c -o empty.o\n\t{ld}\n");
+        write(&folder, "empty.c", b"int nothing = 1;\n");
+        _ = std::fs::remove_file(folder.join("kernelmemfs"));
+        write(&folder, "Makefile", (rule + &makefile).as_bytes());
+        let (code, text) = rockfall(&folder, &["new", "xv6", ".", "-o", "made"]);
+        assert!(code == Some(0) && text.contains(taken), "{file_system}: {text}");
+    }
 }
 
 /// Linker scripts of older courses put a byte into sections of stabs, behind which today's linker forgets where data are

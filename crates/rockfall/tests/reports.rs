@@ -526,7 +526,7 @@ fn what_to_look_at_in_kernels() {
             "walk_into_zombies",
             expect![[r#"
                 Infinite loop  in test fork_wait of pebbles
-                t3 does not come out of count_children (family.c:57): 134,217,728 instructions without a preemption
+                t3 does not come out of count_children (family.c:57): 144,217,728 instructions without a preemption
                 point, where 134,217,728 are the limit.
 
                 Look at: What must change for the loop in count_children (family.c:57) to end, and who would change

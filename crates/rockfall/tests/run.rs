@@ -207,6 +207,12 @@ fn what_cannot_be_started_is_refused_with_a_reason() {
     let good = elf(&[0xf4; 64]);
     let truncated = files.file("truncated", &good[..0xa0]);
     let text = files.file("text", b"hello, world\n");
+    let movable = files.file("movable", &{
+        let mut file = good.clone();
+        // ET_DYN, as of a kernel that was linked as today's compilers do by themselves.
+        file[16] = 3;
+        file
+    });
     let high = files.file("high", &{
         let mut file = good.clone();
         file[52 + 12..52 + 16].copy_from_slice(&0x0800_0000u32.to_le_bytes());
@@ -233,6 +239,13 @@ fn what_cannot_be_started_is_refused_with_a_reason() {
             &["run", &text],
             expect![[r#"
                 rockfall: cannot start text: not a kernel: neither an ELF file, nor a Linux image, nor a Multiboot header in the first 8 KiB, nor a boot sector that ends in 55 AA
+                exit code 2
+            "#]],
+        ),
+        (
+            &["run", &movable],
+            expect![[r#"
+                rockfall: cannot start movable: the ELF file is linked to run at any address, as today's compilers do by themselves, and nobody would move it to where it runs; build it with -fno-pie and link it with -no-pie
                 exit code 2
             "#]],
         ),

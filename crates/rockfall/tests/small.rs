@@ -431,6 +431,15 @@ fn programs_that_end_at_once() {
     }
 }
 
+/// Who gives up in the middle of a line has said it all the same.
+#[test]
+fn last_words_need_no_end_of_line() {
+    let folder = built("last-words", &[], AS_IT_IS);
+    let brief = ["--points", "lock", "--set", "loop-first-instructions=1000000", "--no-minimise"];
+    let (told, _) = refused(&folder, "explore", "mute", &brief);
+    assert!(told.contains("t2 printed: FAIL: nobody will end this line"), "{told}");
+}
+
 /// A test whose first run had to be given up passes no more points than any other.
 #[test]
 fn what_prints_without_end_is_an_endless_loop() {
@@ -459,5 +468,8 @@ fn what_prints_without_end_is_an_endless_loop() {
     assert_eq!(found["verdict"], "bug", "{found:#}");
     let (text, code) = refused(&folder, "doctor", "prate", &[]);
     assert_eq!(code, Some(2), "{text}");
-    assert!(text.contains("t2 ran 60000000 instructions without giving way"), "{text}");
+    assert!(
+        text.contains("t2 ran 60000000 instructions without giving way (it last printed “there is"),
+        "{text}"
+    );
 }

@@ -101,6 +101,15 @@ fn two_threads_in_the_allocator_are_a_bug() {
     assert_eq!(output.status.code(), Some(1), "it is seen again");
 }
 
+/// A program's blocks may come from calloc or realloc, whether or not these ask malloc.
+#[test]
+fn blocks_come_from_calloc_and_realloc() {
+    let program = "callocs";
+    let folder = build(program, &[]);
+    let (code, text) = test(&folder, program, &[]);
+    assert_eq!(code, Some(0), "{text}");
+}
+
 /// Where joining is trusted, whoever has joined a thread comes after it, and the other order is not tried.
 #[test]
 fn a_trusted_join_comes_after_the_thread() {

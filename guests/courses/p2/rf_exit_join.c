@@ -1,6 +1,6 @@
 /* A thread exits while it is being joined, and the next one may get its stack. */
 #include <assert.h>
-#include <stddef.h>
+#include <stdlib.h>
 #include <thread.h>
 
 static void *answer(void *arg)

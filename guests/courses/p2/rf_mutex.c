@@ -1,7 +1,7 @@
 /* Two threads contend for a mutex, one of them twice, so that lock meets lock and lock meets unlock. */
 #include <assert.h>
 #include <mutex.h>
-#include <stddef.h>
+#include <stdlib.h>
 #include <syscall.h>
 #include <thread.h>
 

@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <rwlock.h>
 #include <sem.h>
-#include <stddef.h>
+#include <stdlib.h>
 #include <thread.h>
 
 static rwlock_t lock;

@@ -1,7 +1,7 @@
 /* A semaphore used as a lock: never two threads inside. */
 #include <assert.h>
 #include <sem.h>
-#include <stddef.h>
+#include <stdlib.h>
 #include <thread.h>
 
 static sem_t room;

@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <cond.h>
 #include <mutex.h>
-#include <stddef.h>
+#include <stdlib.h>
 #include <thread.h>
 
 static mutex_t lock;

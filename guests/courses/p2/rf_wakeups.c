@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <cond.h>
 #include <mutex.h>
-#include <stddef.h>
+#include <stdlib.h>
 #include <syscall.h>
 #include <thread.h>
 

@@ -535,6 +535,12 @@ impl StepBuilder {
         &self.console
     }
 
+    /// What was printed since the last whole line, which nobody will finish.
+    pub fn take_unfinished_line(&mut self) -> Option<String> {
+        let line = std::mem::take(&mut self.console);
+        (!line.trim().is_empty()).then(|| line.trim_end().to_string())
+    }
+
     /// The step is complete. The log was taken just before.
     pub fn finish(&mut self, choice: Choice, end: StepEnd, instructions: u64, stack: Stack) -> Step {
         // Executions keep their steps, so these take no more room than they need; of many, none is copied.

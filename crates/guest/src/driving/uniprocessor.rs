@@ -50,8 +50,8 @@ use std::sync::Arc;
 use stops::Stops;
 use store_buffers::Buffered;
 use trace::{
-    Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Point, PointKind, PointSet, Step, StepEnd, Subject,
-    ThreadId, VirtAddr,
+    Action, Actor, Cancelled, Choice, ChoiceSet, CpuId, Event, Point, PointKind, PointSet, Step, StepEnd,
+    Subject, ThreadId, VirtAddr,
 };
 use transactions::Transactions;
 use turns::Foreseen;
@@ -633,6 +633,11 @@ impl Subject for Uniprocessor {
             self.transactions.decided = None;
         }
         self.take_console();
+        if matches!(end, StepEnd::NoProgress { .. } | StepEnd::Crashed)
+            && let Some(line) = self.builder.take_unfinished_line()
+        {
+            self.tracker.emit(&self.machine, &mut self.builder, Action::Console { line });
+        }
         self.tracker.drain(&self.machine, &mut self.builder);
         let mut signals = Vec::new();
         self.tracker.refresh(&self.machine, &mut self.builder, &mut signals);
@@ -660,6 +665,14 @@ impl Subject for Uniprocessor {
         }
         if matches!(step.end, StepEnd::Point(_)) && self.enabled().is_empty() {
             step.end = StepEnd::Stuck { waiting: self.waiting() };
+        }
+        // Whoever says what is wrong and then does nothing for ever need not end the line.
+        if matches!(step.end, StepEnd::Stuck { .. })
+            && let Some(line) = self.builder.take_unfinished_line()
+        {
+            let stack = self.builder.narrated.then(|| self.tracker.stack(&self.machine));
+            let (pc, accesses_before) = (self.machine.pc(self.cpu()), step.accesses.len());
+            step.events.push(Event { action: Action::Console { line }, pc, accesses_before, stack });
         }
         step
     }

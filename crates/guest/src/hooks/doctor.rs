@@ -90,6 +90,8 @@ struct TestRun {
     strange: BTreeSet<Strange>,
     /// Who ran when the test ended, how it ended, and the words of a panic.
     end: Option<(ThreadId, StepEnd, Option<String>)>,
+    /// The last line that was printed.
+    printed: Option<String>,
 }
 
 /// Runs the test of `started` once and tells what is odd. `started` must have counted its hooks from the boot
@@ -151,6 +153,7 @@ fn run_test(started: &Started) -> TestRun {
     let mut strange = BTreeSet::new();
     let mut ran = BTreeSet::new();
     let mut end = None;
+    let mut printed = None;
     let mut last = None;
     while steps < STEPS_MAX {
         let enabled = subject.enabled_threads();
@@ -174,6 +177,15 @@ fn run_test(started: &Started) -> TestRun {
         steps += 1;
         instructions += step.instructions;
         blocks(&step, &mut strange);
+        printed = step
+            .events
+            .iter()
+            .rev()
+            .find_map(|event| match &event.action {
+                Action::Console { line } => Some(line.clone()),
+                _ => None,
+            })
+            .or(printed);
         if !matches!(step.end, StepEnd::Point(_)) {
             let panic = step.events.iter().find_map(|event| match &event.action {
                 Action::Panic { message } => Some(message.clone()),
@@ -183,7 +195,7 @@ fn run_test(started: &Started) -> TestRun {
             break;
         }
     }
-    TestRun { subject, steps, ticks, instructions, ran, strange, end }
+    TestRun { subject, steps, ticks, instructions, ran, strange, end, printed }
 }
 
 /// How the run ended, and what is to be done where it did not end well.
@@ -233,9 +245,10 @@ fn ending(kernel: &Kernel, run: &TestRun) -> Advice {
         Some((thread, StepEnd::NoProgress { instructions }, _)) => failed(
             None,
             format!(
-                "{thread} ran {instructions} instructions without giving way: if it has that much to do, allow more with \
+                "{thread} ran {instructions} instructions without giving way{}: if it has that much to do, allow more with \
                  --step-instructions; if it waits in a loop, name the function it yields with in 'functions.yield', or \
-                 what it waits for in 'functions.idle'"
+                 what it waits for in 'functions.idle'",
+                run.printed.as_ref().map(|line| format!(" (it last printed “{line}”)")).unwrap_or_default()
             ),
         ),
         Some((thread, StepEnd::Crashed, message)) => failed(

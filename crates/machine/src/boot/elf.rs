@@ -70,6 +70,9 @@ fn load_class<H: FileHeader<Endian = Endianness>>(
     if machine != wanted || endian != Endianness::Little {
         return Err(BootError::WrongMachine(machine.0));
     }
+    if header.e_type(endian) == elf::ET_DYN {
+        return Err(BootError::Movable);
+    }
     if header.e_type(endian) != elf::ET_EXEC {
         return Err(BootError::WrongType);
     }

@@ -17,6 +17,8 @@ pub enum BootError {
     WrongClass,
     WrongMachine(u16),
     WrongType,
+    /// Position-independent.
+    Movable,
     NothingToLoad,
     /// Something does not fit into the machine's memory.
     OutOfMemory {
@@ -62,6 +64,11 @@ impl fmt::Display for BootError {
                 write!(f, "the ELF file is for another processor (e_machine {machine}); x86 is 3")
             }
             Self::WrongType => write!(f, "the ELF file is not an executable (was it linked?)"),
+            Self::Movable => write!(
+                f,
+                "the ELF file is linked to run at any address, as today's compilers do by themselves, and nobody would move it to \
+                 where it runs; build it with -fno-pie and link it with -no-pie"
+            ),
             Self::NothingToLoad => write!(f, "the ELF file has no segment to load"),
             Self::OutOfMemory { what, start, end, memory } => write!(
                 f,

@@ -197,7 +197,9 @@ impl Project {
             goals.iter().chain(&["TOOLPREFIX="]).map(|&goal| goal.to_owned()).collect()
         };
         // Others have not built it since they changed what its own files include.
-        let in_memory = named && self.tools.try_make(&self.root, &with_prefix(&["kernelmemfs"]))?.0;
+        let in_memory = named
+            && self.tools.try_make(&self.root, &with_prefix(&["kernelmemfs"]))?.0
+            && fits_first_map(&self.root.join("kernelmemfs"));
         let mut programs = self.root.clone();
         if !in_memory {
             let goals = with_prefix(&["kernel", "xv6.img", "fs.img"]);
@@ -236,6 +238,16 @@ impl Project {
         }
         Ok(kept)
     }
+}
+
+/// Whether xv6 with its file system in memory lies within the four megabytes that it has mapped when it begins: behind a large
+/// file system its first stack does not.
+fn fits_first_map(kernel: &Path) -> bool {
+    const MAPPED: std::ops::Range<u64> = 0x8000_0000..0x8040_0000;
+    let image = std::fs::read(kernel).ok().and_then(|file| Image::parse("kernelmemfs", &file).ok());
+    let end = image.and_then(|image| image.symbol("end").map(|end| end.addr.0));
+    // One that does not say where it ends is taken as it is.
+    end.is_none_or(|end| MAPPED.contains(&end) || end < MAPPED.start)
 }
 
 impl Ready {

@@ -73,7 +73,7 @@ impl Uniprocessor {
             if !going.growth.goes_on(&self.machine) {
                 return Some(StepEnd::NoProgress { instructions: ran });
             }
-            going.instructions_max = ran + GROWTH_INSTRUCTIONS;
+            going.instructions_max = ran + GROWTH_INSTRUCTIONS.min(self.limits.instructions_max);
         }
         if self.limits.held_max < u64::MAX {
             going.held_since = self.held_inside().and(going.held_since.or(Some(ran)));

@@ -40,11 +40,14 @@ impl Tracker {
         if !self.kernel.heaps.iter().any(|heap| heap.inside == Some(outer)) {
             return false;
         }
-        let activations = self.threads.runner().activations(0).iter().rev();
-        asks(activations.flat_map(|activation| {
-            let hooks = self.kernel.entered(VirtAddr(activation.entry)).iter();
-            hooks.map(|id| inside(&self.kernel.hook(*id).event, inner))
-        }))
+        // The kernel's heaps, or those of a program under test.
+        [0, 3].into_iter().any(|ring| {
+            let activations = self.threads.runner().activations(ring).iter().rev();
+            asks(activations.flat_map(|activation| {
+                let hooks = self.kernel.entered(VirtAddr(activation.entry)).iter();
+                hooks.map(|id| inside(&self.kernel.hook(*id).event, inner))
+            }))
+        })
     }
 }
 
