@@ -110,7 +110,7 @@ impl<N: Clone + Ord> Tally<N> {
             };
             self.add_found(found);
         }
-        let asked = |point: &Point| !point.kind.voluntary();
+        let asked = |point: &Point| !point.kind.voluntary() && point.kind != PointKind::Resumed;
         let points =
             execution.path.iter().filter_map(|taken| taken.step.point()).filter(|point| asked(point));
         self.points_met.extend(points.map(|point| (point.kind, point.pc)));

@@ -131,25 +131,22 @@ fn deadlock() {
                      locks, or let go of the first before asking for the second.
 
                 t2 t3 t4
-             1  ┊  ┃  ┊   · takes lock of struct task (0x…)  family_faults.c:28
-                ┊  ┃  ┊   · releases lock of struct task (0x…)  family_faults.c:31
-                ┊  ┃  ┊   · creates t4  sys_life.c:37
-                ┊  ┃  ┊   · takes lock of struct task (0x…)  family_faults.c:77
-                ┊  ┃  ┊   to give_away_child  family_faults.c:68  in system call vanish
-                ┊  ┃  ┊   ⇢ preempted before taking parent_lock of struct task
-                … row 2: t2 had no part in it …
-             3  ┊  ┊  ┃   · takes parent_lock of struct task  family_faults.c:96
-                ┊  ┊  ┃   ↳ here the nearest passing schedule parts  family_faults.c:96
-                ┊  ┊  ┃   to family_leave  family_faults.c:98  in system call vanish
-                ┊  ┊  ┃   → blocks: lock of struct task (0x…) is held by t3
-             4  ┊  ┃  ╳   to give_away_child  family_faults.c:68  in system call vanish
-                ┊  ┃  ╳   → gives up the processor
-                … row 5: t2 had no part in it …
-             6  ╳  ┃  ╳   to give_away_child  family_faults.c:68  in system call vanish
+                … row 1: t2 had no part in it …
+             2  ╳  ┃  ┊   · takes lock of struct task (0x…)  family_faults.c:28
+                ╳  ┃  ┊   · releases lock of struct task (0x…)  family_faults.c:31
+                ╳  ┃  ┊   · creates t4  sys_life.c:37
+                ╳  ┃  ┊   · takes lock of struct task (0x…)  family_faults.c:77
+                ╳  ┃  ┊   to give_away_child  family_faults.c:68  in system call vanish
+                ╳  ┃  ┊   ⇢ preempted before taking parent_lock of struct task
+             3  ╳  ┊  ┃   · takes parent_lock of struct task  family_faults.c:96
+                ╳  ┊  ┃   ↳ here the nearest passing schedule parts  family_faults.c:96
+                ╳  ┊  ┃   to family_leave  family_faults.c:98  in system call vanish
+                ╳  ┊  ┃   → blocks: lock of struct task (0x…) is held by t3
+             4  ╳  ┃  ╳   to give_away_child  family_faults.c:68  in system call vanish
                 ╳  ┃  ╳   ✗ blocks: parent_lock of struct task is held by t4: closes the cycle: deadlock
 
             Who took part
-              t3 waits for parent_lock of struct task, in row 6, holding lock of struct task (0x…)
+              t3 waits for parent_lock of struct task, in row 4, holding lock of struct task (0x…)
                   block (sched.c:190)
                   mutex_lock (sync.c:36)
                   give_away_child (family_faults.c:68)
@@ -553,14 +550,14 @@ fn what_to_look_at_in_kernels() {
         (
             "directory_freed_early",
             expect![[r#"
-            Triple fault  in test vanish_new_pages of pebbles
-            t4 faults in vm_activate (vm.c:76), and the kernel cannot even handle that. The page tables in use,
-            at 0x…, were freed by t3 in vm_free (vm.c:138), allocated again by t4 in vm_add_page
-            (vm.c:99) and freed by t4 in vm_free (vm.c:136).
+                Triple fault  in test vanish_new_pages of pebbles
+                t4 faults in vm_activate (vm.c:76), and the kernel cannot even handle that. The page tables in use,
+                at 0x…, were freed by t3 in vm_free (vm.c:138), allocated again by t4 in vm_add_page
+                (vm.c:99) and freed by t4 in vm_free (vm.c:136).
 
-            Look at: Page tables must not be freed while they are in use: whoever takes them apart must first
-                     have gone over to others, for good. Begin at row 2, the last preemption before it.
-        "#]],
+                Look at: Page tables must not be freed while they are in use: whoever takes them apart must first
+                         have gone over to others, for good. Begin at row 1, the last preemption before it.
+            "#]],
         ),
         (
             "tid_given_twice",
