@@ -168,6 +168,8 @@ pub struct Thread {
     pub refused: Option<Arc<Machine>>,
     /// Its transaction, while other threads run.
     pub suspended: Option<Suspended>,
+    /// Whether a tick came while it ran and it has not been chosen since: it did not give the processor up.
+    pub interrupted: bool,
     /// Where it said itself that it gives way; kept for stories only.
     pub waits_at: Option<Arc<Stack>>,
     /// The functions of its program on the stack when it last entered the kernel, as they were last seen:
@@ -211,6 +213,7 @@ impl Thread {
             beginning: Beginning::Not,
             refused: None,
             suspended: None,
+            interrupted: false,
             waits_at: None,
             callers: None,
             kernel: Vec::new(),

@@ -24,8 +24,13 @@ impl Uniprocessor {
 
     /// Whether the thread that ticks have brought has done anything on its way here that others could tell. Then
     /// its step ends here, as it does where another thread hands the processor over to it: in which steps a
-    /// thread goes on must not depend on who ran before it.
+    /// thread goes on must not depend on who ran before it. What a thread does on its way back from a tick does not
+    /// count; else one that is chosen for its turn could lose it again, without end.
     pub(super) fn has_shown_itself(&mut self, thread: ThreadId) -> bool {
+        let known = self.tracker.threads.iter_mut().find(|known| known.id == thread);
+        if known.is_none_or(|known| std::mem::take(&mut known.interrupted)) {
+            return false;
+        }
         self.tracker.drain(&self.machine, &mut self.builder);
         let accesses = self.builder.accesses_so_far();
         let came = |event: &&trace::Event| event.action == Action::Switch { to: thread };
@@ -128,6 +133,7 @@ impl Uniprocessor {
         if self.time_of_hooks == Some(now) {
             self.tracker.threads.runner_mut().hooks_done_at = Some((pc, sp));
         }
+        self.tracker.threads.runner_mut().interrupted = true;
         // The tick could be taken here, so it is taken before anything else happens.
         let taking = StopSet { instructions: Some(1), on: Kinds::INTERRUPT, ..StopSet::default() };
         let stop = self.machine.run(self.cpu(), &taking, &mut self.builder.log);

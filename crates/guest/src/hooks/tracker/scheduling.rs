@@ -300,6 +300,7 @@ impl Tracker {
                 step.move_last(pc, stack);
             }
             let previous = self.threads.get_mut(key).expect("it ran");
+            previous.interrupted = false;
             if queued {
                 previous.yields_for = lock;
             } else {
