@@ -154,7 +154,8 @@ impl Footprint {
             match event.action {
                 Action::Switch { to } => {
                     let on_the_way = arrival.is_some_and(|arrival| at <= arrival);
-                    if !on_the_way && !(had_to_go(step, at) && !shows(step, at)) {
+                    let handed_over = had_to_go(step, at) && !shows(step, at);
+                    if !on_the_way && !handed_over {
                         touch_actor(touching, to.into());
                     }
                     if let Some(cpu) = runs_on {
