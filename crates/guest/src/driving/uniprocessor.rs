@@ -26,6 +26,7 @@ mod doze;
 mod enabled;
 mod ending;
 mod flight;
+mod growth;
 mod loops;
 mod noted;
 mod rotation;
@@ -43,6 +44,7 @@ use crate::driving::store_buffers::announce_stores;
 use crate::hooks::kernel::{Activity, Kernel};
 use crate::hooks::threads::ThreadState;
 use crate::hooks::tracker::{Signal, Tracker, Watching};
+use growth::{GROWTH_INSTRUCTIONS, Growth};
 use machine::{LeaveOut, Machine, Stop};
 use rotation::Rotation;
 use std::collections::BTreeSet;
@@ -106,10 +108,6 @@ const TURN_TICKS_FIRST: u32 = 8;
 pub const STEP_INSTRUCTIONS_MAX: u64 = 50_000_000;
 /// How many instructions a kernel may take from one tick to where the next could be taken, unless it is allowed more.
 const UNINTERRUPTIBLE_INSTRUCTIONS_MAX: u64 = 100_000_000;
-/// Who has run for too long is asked every so many instructions whether it has come to memory that it had not written before, as
-/// when a program's memory is freed page by page; that comes to an end.
-const GROWTH_INSTRUCTIONS: u64 = 10_000_000;
-const GROWTH_BYTES_MIN: usize = 64 << 10;
 /// How many instructions an idle kernel may take to halt; one that has not by then does not halt when it is
 /// idle.
 const IDLE_INSTRUCTIONS_MAX: u64 = 20_000;
@@ -234,28 +232,6 @@ impl Clone for Uniprocessor {
         self.lookahead.foreseen.clone_from(&source.lookahead.foreseen);
         self.transactions.clone_from(&source.transactions);
         self.stores.clone_from(&source.stores);
-    }
-}
-
-/// How much memory has been written since somebody had run for too long.
-#[derive(Default)]
-struct Growth {
-    /// The machine as it was then.
-    began: Option<Box<Machine>>,
-    bytes: usize,
-}
-
-impl Growth {
-    /// Whether the guest has written much that it had not written before when this was asked last. The first time it has.
-    fn goes_on(&mut self, machine: &Machine) -> bool {
-        let Some(began) = &self.began else {
-            self.began = Some(Box::new(machine.clone()));
-            return true;
-        };
-        let bytes = machine.memory.bytes_apart(&began.memory);
-        let grown = bytes >= self.bytes + GROWTH_BYTES_MIN;
-        self.bytes = bytes;
-        grown
     }
 }
 

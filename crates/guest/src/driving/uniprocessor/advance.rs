@@ -1,9 +1,8 @@
 //! One step of a thread: from stop to stop of the machine until a point is met, or the thread gives up the
 //! processor.
 
-use super::{
-    DEVICE_STOPS_MAX, GROWTH_INSTRUCTIONS, Growth, IDLE_INSTRUCTIONS_MAX, Phase, Uniprocessor, Until,
-};
+use super::growth::{GROWTH_INSTRUCTIONS, Growth};
+use super::{DEVICE_STOPS_MAX, IDLE_INSTRUCTIONS_MAX, Phase, Uniprocessor, Until};
 use crate::driving::compiled;
 use crate::driving::spinning::{QUIET_INSTRUCTIONS, Spin};
 use crate::driving::transaction;
