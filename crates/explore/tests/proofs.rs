@@ -94,13 +94,13 @@ fn all_tiny_programs_on_processors() {
     assert_eq!(count, 2 * 1225);
 }
 
-#[test]
-fn random_programs() {
-    let mut random = Random::new(2024);
+/// Compares on 1500 random programs, but for those with more interleavings than `limit`, and says how many
+/// interleavings they took plainly and reduced.
+fn agree_on_random(seed: u64, limit: u64, make: fn(&mut Random) -> (Program, PointSet)) -> (u64, u64) {
+    let mut random = Random::new(seed);
     let (mut plain_total, mut reduced_total) = (0, 0);
     for _ in 0..1500 {
-        let (program, points) = programs::random(&mut random);
-        let limit = 5_000;
+        let (program, points) = make(&mut random);
         if reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), limit).is_none() {
             continue;
         }
@@ -108,43 +108,27 @@ fn random_programs() {
         plain_total += plain.interleavings;
         reduced_total += reduced.interleavings;
     }
-    assert!(plain_total > 5 * reduced_total, "{plain_total} {reduced_total}");
+    (plain_total, reduced_total)
+}
+
+#[test]
+fn random_programs() {
+    let (plain, reduced) = agree_on_random(2024, 5_000, programs::random);
+    assert!(plain > 5 * reduced, "{plain} {reduced}");
 }
 
 /// Random programs on processors, with interrupts and store buffers, end the same reduced and by brute force.
 #[test]
 fn random_programs_on_processors() {
-    let mut random = Random::new(2026);
-    let (mut plain_total, mut reduced_total) = (0, 0);
-    for _ in 0..1500 {
-        let (program, points) = programs::random_on_cpus(&mut random);
-        let limit = 3_000;
-        if reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), limit).is_none() {
-            continue;
-        }
-        let (plain, reduced) = agree(&program, &points);
-        plain_total += plain.interleavings;
-        reduced_total += reduced.interleavings;
-    }
-    assert!(plain_total > 3 * reduced_total, "{plain_total} {reduced_total}");
+    let (plain, reduced) = agree_on_random(2026, 3_000, programs::random_on_cpus);
+    assert!(plain > 3 * reduced, "{plain} {reduced}");
 }
 
 /// Random programs whose kernel goes from one thread to the next by itself end reduced as they do by brute force.
 #[test]
 fn random_programs_of_a_kernel_that_hands_over() {
-    let mut random = Random::new(2028);
-    let (mut plain_total, mut reduced_total) = (0, 0);
-    for _ in 0..1500 {
-        let (program, points) = programs::random_handing_over(&mut random);
-        let limit = 5_000;
-        if reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), limit).is_none() {
-            continue;
-        }
-        let (plain, reduced) = agree(&program, &points);
-        plain_total += plain.interleavings;
-        reduced_total += reduced.interleavings;
-    }
-    assert!(plain_total > 5 * reduced_total, "{plain_total} {reduced_total}");
+    let (plain, reduced) = agree_on_random(2028, 5_000, programs::random_handing_over);
+    assert!(plain > 5 * reduced, "{plain} {reduced}");
 }
 
 /// Two threads with a lock each of their own making have one order, and so have two critical sections with
@@ -165,19 +149,8 @@ fn critical_sections_are_ordered_by_what_they_guard() {
 /// Random programs whose threads have store buffers end reduced as they do by brute force.
 #[test]
 fn random_programs_with_buffers() {
-    let mut random = Random::new(2027);
-    let (mut plain_total, mut reduced_total) = (0, 0);
-    for _ in 0..1500 {
-        let (program, points) = programs::random_with_buffers(&mut random);
-        let limit = 3_000;
-        if reached(&program, &points, (), DepthFirst, Order::Forwards, Bounds::default(), limit).is_none() {
-            continue;
-        }
-        let (plain, reduced) = agree(&program, &points);
-        plain_total += plain.interleavings;
-        reduced_total += reduced.interleavings;
-    }
-    assert!(plain_total > 3 * reduced_total, "{plain_total} {reduced_total}");
+    let (plain, reduced) = agree_on_random(2027, 3_000, programs::random_with_buffers);
+    assert!(plain > 3 * reduced, "{plain} {reduced}");
 }
 
 /// A finding ends its execution; what it cuts off must be found elsewhere.
